@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+
+// What the model said, free of any protocol (spec recipe 3.3). The output parser makes these, the
+// encoders of the three protocols turn them into replies.
+namespace galley::recipe {
+
+struct TopLogprob {
+  std::string token;  // bytes of the token; may be half a character
+  float logprob{};
+};
+struct TokenLogprob {
+  std::string token;
+  float logprob{};
+  std::vector<TopLogprob> top;
+};
+
+struct Usage {
+  std::int64_t prompt_tokens{};      // with every image in full, cache hits included
+  std::int64_t cached_tokens{};      // part of prompt_tokens
+  std::int64_t completion_tokens{};  // reasoning included
+  std::optional<std::int64_t> reasoning_tokens;
+};
+
+enum class FinishReason : std::uint8_t {
+  kStop,          // the model ended its turn
+  kStopSequence,  // a client's stop string
+  kToolCalls,     // the turn ended in at least one call
+  kLength,        // max_tokens or the context limit
+  kContentFilter,
+  kEndOfStream,  // the source ended without saying why
+};
+
+// Views are valid during the call that delivers the event.
+struct Started {
+  std::int64_t prompt_tokens{};
+  std::int64_t cached_tokens{};
+  std::optional<std::string> fingerprint;
+};
+struct ReasoningText {
+  std::string_view text;  // never empty, whole characters
+  std::span<const TokenLogprob> logprobs;
+};
+struct ContentText {
+  std::string_view text;
+  std::span<const TokenLogprob> logprobs;
+};
+struct CallNamed {
+  std::string_view name;
+};
+struct CallArguments {
+  std::string_view text;  // next piece of the JSON text of the last named call
+};
+struct Finished {
+  FinishReason reason{};
+  std::string_view stop_sequence;  // with kStopSequence
+  Usage usage;
+};
+using Event = std::variant<Started, ReasoningText, ContentText, CallNamed, CallArguments, Finished>;
+
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on_event(const Event& event) = 0;
+};
+
+}  // namespace galley::recipe

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// Every bound of the codec, in one place. Values marked "reference" are those of deepseek-recipe
+// 0.2.0 and part of its error texts; the others are ours.
+namespace galley::recipe {
+
+inline constexpr std::size_t kBodyBytesMax = std::size_t{48}
+                                             << 20U;  // request body (hosted service: 48 MiB)
+inline constexpr int kJsonDepthMax = 127;             // reference: 128 levels are an error
+
+inline constexpr std::size_t kStopCountMax = 16;        // reference
+inline constexpr std::size_t kToolNameBytesMax = 128;   // reference
+inline constexpr int kTopLogprobsMax = 20;              // reference
+inline constexpr std::int64_t kMaxTokensMax = 393'216;  // reference: upper bound of max_tokens
+
+inline constexpr std::int64_t kDefaultMaxTokensChat = 8'192;         // no thinking
+inline constexpr std::int64_t kDefaultMaxTokensThinking = 65'536;    // thinking
+inline constexpr std::int64_t kDefaultMaxTokensMaxEffort = 131'072;  // thinking at effort max
+inline constexpr std::int64_t kContextTokensDefault =
+    1'048'576;  // context length of the released models
+
+inline constexpr std::size_t kImageCountMax = 600;                     // reference, per request
+inline constexpr std::size_t kImageLinkBytesMax = 8'192;               // reference
+inline constexpr std::size_t kImageBytesMax = std::size_t{32} << 20U;  // encoded, one image
+inline constexpr std::size_t kImageBytesTotalMax = std::size_t{64} << 20U;  // encoded, one request
+
+// Added by Galley: more than any real client sends, low enough that a hostile request costs little.
+inline constexpr std::size_t kMessageCountMax = 100'000;
+inline constexpr std::size_t kToolCountMax = 4'096;
+inline constexpr std::size_t kStopBytesMax = 4'096;  // one stop string
+inline constexpr int kChoiceCountMax = 16;           // n
+inline constexpr std::size_t kLogitBiasCountMax = 1'024;
+inline constexpr std::size_t kUserIdBytesMax = 512;  // user_id, user, metadata.user_id
+
+}  // namespace galley::recipe

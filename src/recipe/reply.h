@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "recipe/event.h"
+#include "recipe/request.h"
+
+// Events -> bytes of the three protocols, streamed (SSE) or whole (spec
+// recipe 6.1, 6.3, 6.5, 6.7, 6.8).
+namespace galley::recipe {
+
+// Random part of generated ids: 20 characters of [A-Za-z0-9]. An interface so that tests and
+// simulation repeat.
+class IdSource {
+ public:
+  virtual ~IdSource() = default;
+  virtual std::string next_id() = 0;
+};
+
+struct ReplyInfo {
+  std::string id;            // "chatcmpl-...", "resp_...", "msg_..."
+  std::int64_t created_s{};  // Unix time
+  IdSource* call_ids{};      // not owned, never null
+  bool usage_chunk =
+      false;  // chat: one extra chunk with empty `choices` as OpenAI sends it (spec 6.3)
+};
+
+// One reply as server-sent events. Appends whole frames to `out`; the caller sends and clears it.
+class StreamEncoder : public EventSink {
+ public:
+  // `out` must outlive the encoder.
+  static std::unique_ptr<StreamEncoder> create(const Request& request,
+                                               ReplyInfo info,
+                                               std::string& out);
+  // The protocol's own way to break a stream after its first byte (spec 6.8); ends it, without
+  // [DONE].
+  virtual void fail(const Error& error) = 0;
+  // A frame every client ignores, for long waits (spec 6.0).
+  virtual void keep_alive() = 0;
+  virtual void set_completed_s(
+      std::int64_t unix_s) = 0;  // Responses completed_at; call before Finished
+};
+
+// One reply as a JSON object.
+class WholeEncoder : public EventSink {
+ public:
+  static std::unique_ptr<WholeEncoder> create(const Request& request, ReplyInfo info);
+  virtual void set_completed_s(std::int64_t unix_s) = 0;
+  // After Finished.
+  [[nodiscard]] virtual std::string body() = 0;
+};
+
+// Error body of a protocol and the HTTP status that goes with a code (spec 6.8).
+[[nodiscard]] int http_status(Code code);
+[[nodiscard]] std::string error_body(Protocol protocol, Compat compat, const Error& error);
+
+}  // namespace galley::recipe

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "recipe/conversation.h"
+
+// Bodies of the three public protocols -> one typed request (spec recipe 5, 6). JSON ends here.
+namespace galley::recipe {
+
+enum class Protocol : std::uint8_t { kChat, kResponses, kMessages };
+
+// kGalley answers right where deepseek-recipe 0.2.0 is wrong (docs/decisions); kRecipe02 reproduces
+// it, so that every golden can be checked. Prompt bytes are equal in both.
+enum class Compat : std::uint8_t { kGalley, kRecipe02 };
+
+// How the codec is set up: the operator's choices, never the client's.
+struct CodecOptions {
+  Compat compat = Compat::kGalley;
+  bool default_thinking = true;
+  bool reject_missing_reasoning = false;  // spec 5.3 "missing reasoning"; default fills it with ""
+  bool messages_drop_web_search =
+      false;  // Messages web_search tools: dropped, or (default) refused
+  bool responses_reject_web_search =
+      false;  // Responses web_search tools: refused, or (default) ignored
+  // Names clients may send -> version. Replies echo the name that was asked for.
+  std::map<std::string, ModelVersion, std::less<>> models = {
+      {"DeepSeek-V4-Pro", ModelVersion::kV4}, {"DeepSeek-V4.1-Flash", ModelVersion::kV41}};
+};
+
+// Values that were sent and are honoured (Compat::kRecipe02: values recipe would use, spec 5.1).
+struct Sampling {
+  float temperature = 1.0F;
+  float top_p = 1.0F;
+  std::optional<std::int64_t> max_tokens;  // as sent; see effective_max_tokens
+  std::optional<std::int64_t> seed;
+  bool logprobs = false;
+  std::optional<int> top_logprobs;
+  int n = 1;
+  float presence_penalty = 0.0F;
+  float frequency_penalty = 0.0F;
+  std::optional<int> top_k;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+};
+
+// What the sampler may have to enforce (spec 5.4, last paragraph).
+struct Constraint {
+  enum class Kind : std::uint8_t { kNone, kToolCall, kToolCallRequired, kJson, kRegex };
+  Kind kind = Kind::kNone;
+  std::string text;  // compact JSON (tools or schema), or the regex
+};
+[[nodiscard]] std::string_view name(
+    Constraint::Kind kind);  // "tool_call", ..., as the goldens spell it
+
+// How the reply has to be read: the start state follows the prompt that was rendered
+// (spec 2.9, 3.2).
+enum class StartStage : std::uint8_t {
+  kAnswer,                 // prompt ended in </think>, or no thinking
+  kReasoningStart,         // prompt ended in <think>
+  kReasoningContinuation,  // prefix: <think> + reasoning
+  kContentContinuation,    // prefix: ... </think> + content
+};
+struct OutputFormat {
+  bool thinking = false;
+  bool parse_tool_calls = false;
+  bool in_tool_block = false;  // the prompt opened the block (tool_choice required or named)
+  bool json_output = false;    // json_object only
+  StartStage stage = StartStage::kAnswer;
+  std::vector<std::string> stop_sequences;
+};
+
+// A Responses tool that came from a namespace: its flattened name and the pair it is split back
+// into.
+struct NamespacedTool {
+  std::string flat_name;
+  std::string name_space;
+  std::string name;
+};
+
+struct Request {
+  Protocol protocol{};
+  std::string model;  // as asked for, echoed in replies
+  ModelVersion version{};
+  Compat compat{};
+  Conversation conversation;
+  Sampling sampling;
+  Constraint constraint;
+  OutputFormat output;
+  bool stream = false;
+  bool include_usage = false;  // chat stream_options.include_usage
+  bool parallel_tool_calls = true;
+  std::string user;  // user_id (chat), user (Responses), metadata.user_id (Messages)
+
+  // Responses only.
+  Json responses_echo;  // object: the request fields a Response repeats (spec 6.5), in reply form
+  std::vector<NamespacedTool> namespaced_tools;
+  std::vector<std::string>
+      custom_tools;  // declared custom tool names: their calls come back as custom_tool_call
+  bool client_tool_search = false;  // calls of `tool_search` come back as tool_search_call
+  std::optional<std::string> previous_response_id;
+  bool store = false;
+
+  // Things the client sent that have no effect here, one short sentence each ("`service_tier` is
+  // ignored"): nothing a client asks for disappears without a word.
+  std::vector<std::string> notes;
+};
+
+// Error: kInvalidArgument (HTTP 400) with the reference's exact text in `what` (spec 5.3) and the
+// offending path in `where` ("messages[3].content[0].type"); kNotFound / kUnimplemented for what is
+// refused by name. Linear in `body`.
+[[nodiscard]] Result<Request> parse_request(Protocol protocol,
+                                            std::string_view body,
+                                            const CodecOptions& options);
+
+[[nodiscard]] Result<Request> parse_chat_request(std::string_view body,
+                                                 const CodecOptions& options);
+[[nodiscard]] Result<Request> parse_responses_request(std::string_view body,
+                                                      const CodecOptions& options);
+[[nodiscard]] Result<Request> parse_messages_request(std::string_view body,
+                                                     const CodecOptions& options);
+
+// The context check after encoding (spec 5.1): how many tokens may be generated. `prompt_tokens`
+// counts every image in full. Error: kInvalidArgument with the context overflow text.
+[[nodiscard]] Result<std::int64_t> effective_max_tokens(const Request& request,
+                                                        std::int64_t prompt_tokens,
+                                                        std::int64_t context_tokens);
+
+}  // namespace galley::recipe
