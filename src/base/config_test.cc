@@ -286,6 +286,7 @@ TEST(Config, MalformedFilesNameTheLine) {
   EXPECT_EQ(config.error().where, "g.toml:2");
   EXPECT_FALSE(load("[server]\nport = 1\nport = 2"));
   EXPECT_FALSE(load(std::string("a = \"\xFF\"")));
+  EXPECT_FALSE(load("[%"));
 }
 
 TEST(Config, DeepFilesAreRefusedWithoutDeepStacks) {

