@@ -230,7 +230,7 @@ TEST(Tokenizer, DecodesBytesAcrossTokens) {
 }
 
 TEST(Tokenizer, LongPiecesEndInTime) {
-  constexpr std::size_t kLong = 1'000'000;
+  constexpr std::size_t kLong = 100'000;
   for (const std::string_view unit : {"a", "in", " ", "\n", "!", "=-", "汉", "\u0301", "\x01", "7"}) {
     std::string text;
     while (text.size() < kLong) {
