@@ -1,5 +1,5 @@
-// Goal: the longest prefix is found, and nothing else. Method: random sets of strings, compared with
-// a search through a map.
+// Goal: the longest prefix is found, and nothing else. Method: random sets of strings, compared
+// with a search through a map.
 #include "recipe/byte_trie.h"
 
 #include <gtest/gtest.h>

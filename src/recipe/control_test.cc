@@ -63,8 +63,7 @@ TEST(Control, TheSmallVocabularyHasTheCheckpointsImageNameAndNoGrounding) {
 }
 
 TEST(Control, EachNeededTokenIsMissed) {
-  const std::string json =
-      read_file_for_test(GALLEY_TESTS_DIR "/data/small_tokenizer.json");
+  const std::string json = read_file_for_test(GALLEY_TESTS_DIR "/data/small_tokenizer.json");
   for (std::size_t i = 0; i <= static_cast<std::size_t>(Control::kImage); ++i) {
     const auto control = static_cast<Control>(i);
     const auto whole = small_tokenizer_for_test(GALLEY_TESTS_DIR);

@@ -1,5 +1,6 @@
-// Goal: a prompt's ids are those of its runs, whatever was cached. Method: prompts put together here,
-// compared with the tokenizer run by run; caches of every size; threads; the injection vectors.
+// Goal: a prompt's ids are those of its runs, whatever was cached. Method: prompts put together
+// here, compared with the tokenizer run by run; caches of every size; threads; the injection
+// vectors.
 #include "recipe/prompt_encoder.h"
 
 #include <future>
@@ -45,10 +46,16 @@ std::vector<TokenId> expected_ids(const Prompt& prompt) {
 }
 
 Prompt random_prompt(std::mt19937& random) {
-  static const std::vector<std::string> kRuns = {
-      "", " ", "short", std::string(127, 'a'), std::string(128, 'a'), std::string(129, 'a'),
-      std::string(150, 'a') + "b", std::string(150, 'a') + "c", std::string(3'000, '\n'),
-      "<think>" + std::string(200, 'x') + "</think>"};
+  static const std::vector<std::string> kRuns = {"",
+                                                 " ",
+                                                 "short",
+                                                 std::string(127, 'a'),
+                                                 std::string(128, 'a'),
+                                                 std::string(129, 'a'),
+                                                 std::string(150, 'a') + "b",
+                                                 std::string(150, 'a') + "c",
+                                                 std::string(3'000, '\n'),
+                                                 "<think>" + std::string(200, 'x') + "</think>"};
   Prompt prompt;
   add(prompt, Control::kBos);
   for (auto left = random() % 8; left != 0; --left) {

@@ -1,12 +1,12 @@
-// Goal: whatever way bytes are cut, the same well-formed text comes out, and never half a character.
-// Method: Unicode's own examples of ill-formed sequences, and random bytes in random cuts.
+// Goal: whatever way bytes are cut, the same well-formed text comes out, and never half a
+// character. Method: Unicode's own examples of ill-formed sequences, and random bytes in random
+// cuts.
 #include "recipe/text_decoder.h"
 
 #include <gtest/gtest.h>
 #include <random>
-#include <string>
-
 #include <simdjson.h>
+#include <string>
 
 namespace galley::recipe {
 namespace {

@@ -41,10 +41,11 @@ std::string valid_json() {
     json += R"({"type":"Split","pattern":{"Regex":)" + to_json(Json(pattern)) +
             R"(},"behavior":"Isolated","invert":false},)";
   }
-  return json + R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
-                R"("use_regex":false}]},"post_processor":null,"decoder":{"type":"ByteLevel"},)"
-                R"("model":{"type":"BPE","dropout":null,"unk_token":null,"fuse_unk":false,)"
-                R"("byte_fallback":false,"vocab":{)" +
+  return json +
+         R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+         R"("use_regex":false}]},"post_processor":null,"decoder":{"type":"ByteLevel"},)"
+         R"("model":{"type":"BPE","dropout":null,"unk_token":null,"fuse_unk":false,)"
+         R"("byte_fallback":false,"vocab":{)" +
          vocabulary + R"("ab":256,"abc":257},"merges":[["a","b"],["ab","c"]]}})";
 }
 
@@ -88,10 +89,12 @@ TEST(TokenizerJson, AcceptsWhatMeansTheSame) {
   const std::string json = valid_json();
   for (const std::string& same : {
            replace(json, R"(["a","b"],["ab","c"])", R"("a b","ab c")"),
-           replace(json, R"("normalizer":null)", R"("normalizer":{"type":"Sequence","normalizers":[]})"),
+           replace(json, R"("normalizer":null)",
+                   R"("normalizer":{"type":"Sequence","normalizers":[]})"),
            replace(json, R"("normalizer":null,)", ""),
            replace(json, R"("post_processor":null)", R"("post_processor":{"type":"ByteLevel"})"),
-           replace(json, R"("fuse_unk":false)", R"("continuing_subword_prefix":"","ignore_merges":false)"),
+           replace(json, R"("fuse_unk":false)",
+                   R"("continuing_subword_prefix":"","ignore_merges":false)"),
            replace(json, to_json(Json(kWordPattern)), to_json(Json(kWordPatternRaw))),
        }) {
     const Result<TokenizerJson> file = read_tokenizer_json(same, {});
@@ -113,33 +116,25 @@ TEST(TokenizerJson, RefusesByName) {
       {R"("padding":null)", R"("padding":null,"padding":null)", "padding is there twice"},
       {R"("padding":null)", R"("padding":{"length":3})", "padding is not supported"},
       {R"("truncation":null)", R"("truncation":true)", "truncation is not supported"},
-      {R"("normalizer":null)", R"("normalizer":{"type":"NFC"})", "normalizer.type must be Sequence"},
-      {R"("normalizer":null)",
-       R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"}]})",
+      {R"("normalizer":null)", R"("normalizer":{"type":"NFC"})",
+       "normalizer.type must be Sequence"},
+      {R"("normalizer":null)", R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"}]})",
        "normalizer.normalizers must be empty"},
-      {R"(\\p{N}{1,3})",
-       R"(\\p{N}{1,4})",
+      {R"(\\p{N}{1,3})", R"(\\p{N}{1,4})",
        "pre_tokenizer.pretokenizers[0].pattern.Regex unknown pattern \\p{N}{1,4}"},
-      {R"("behavior":"Isolated")",
-       R"("behavior":"Removed")",
+      {R"("behavior":"Isolated")", R"("behavior":"Removed")",
        "pre_tokenizer.pretokenizers[0].behavior must be Isolated, not Removed"},
-      {R"("invert":false)",
-       R"("invert":true)",
+      {R"("invert":false)", R"("invert":true)",
        "pre_tokenizer.pretokenizers[0].invert must be false, not true"},
-      {R"({"type":"Split")",
-       R"({"type":"Digits")",
+      {R"({"type":"Split")", R"({"type":"Digits")",
        "pre_tokenizer.pretokenizers[0].type must be Split, not Digits"},
-      {R"("use_regex":false)",
-       R"("use_regex":true)",
+      {R"("use_regex":false)", R"("use_regex":true)",
        "pre_tokenizer.pretokenizers[3].use_regex must be false, not true"},
-      {R"("add_prefix_space":false)",
-       R"("add_prefix_space":true)",
+      {R"("add_prefix_space":false)", R"("add_prefix_space":true)",
        "pre_tokenizer.pretokenizers[3].add_prefix_space must be false, not true"},
-      {R"("pretokenizers":[)",
-       R"("pretokenizers":[{},)",
+      {R"("pretokenizers":[)", R"("pretokenizers":[{},)",
        "pre_tokenizer.pretokenizers must have 4 steps"},
-      {R"("post_processor":null)",
-       R"("post_processor":{"type":"Whatever"})",
+      {R"("post_processor":null)", R"("post_processor":{"type":"Whatever"})",
        "post_processor.type must be ByteLevel, not Whatever"},
       {R"("decoder":{"type":"ByteLevel"})", R"("decoder":null)", "decoder is not an object"},
       {R"("type":"BPE")", R"("type":"Unigram")", "model.type must be BPE, not Unigram"},
@@ -193,8 +188,8 @@ TEST(TokenizerJson, RefusesWhatIsNoFile) {
 }
 
 TEST(TokenizerJson, AnAddedTokenMayBeInTheVocabularyToo) {
-  const Result<TokenizerJson> file = read_tokenizer_json(
-      replace(valid_json(), R"("ab":256)", R"("<y>":259,"ab":256)"), {});
+  const Result<TokenizerJson> file =
+      read_tokenizer_json(replace(valid_json(), R"("ab":256)", R"("<y>":259,"ab":256)"), {});
   ASSERT_TRUE(file) << to_string(file.error());
   EXPECT_EQ(file->added.size(), 2U);
 }
@@ -202,8 +197,7 @@ TEST(TokenizerJson, AnAddedTokenMayBeInTheVocabularyToo) {
 TEST(TokenizerJson, TokensOfTheLongestLength) {
   const std::string json = valid_json();
   const auto with = [&](std::size_t bytes) {
-    return replace(json, R"("content":"<y>")",
-                   R"("content":")" + std::string(bytes, 'y') + R"(")");
+    return replace(json, R"("content":"<y>")", R"("content":")" + std::string(bytes, 'y') + R"(")");
   };
   EXPECT_EQ(error_of(with(kTokenBytesMax)), "no error");
   EXPECT_NE(error_of(with(kTokenBytesMax + 1)), "no error");

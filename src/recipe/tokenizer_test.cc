@@ -84,16 +84,14 @@ std::string text_of(const Json& record) {
 TEST(TokenizerGolden, AllRecordsWithTheV4Vocabulary) {
   const auto tokenizer = v4_tokenizer_for_test();
   ASSERT_TRUE(tokenizer) << to_string(tokenizer.error());
-  std::istringstream lines(
-      read_file_for_test(GALLEY_TESTS_DIR "/golden/tokenizer_golden.jsonl"));
+  std::istringstream lines(read_file_for_test(GALLEY_TESTS_DIR "/golden/tokenizer_golden.jsonl"));
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
     const Result<Json> record = parse_json(line);
     ASSERT_TRUE(record) << line;
     const std::string& name = *record->find("id")->string();
     if (*record->find("k")->string() == "dec") {
-      EXPECT_EQ((*tokenizer)->decode(ids_of(*record->find("ids"))),
-                *record->find("text")->string())
+      EXPECT_EQ((*tokenizer)->decode(ids_of(*record->find("ids"))), *record->find("text")->string())
           << name;
       continue;
     }
@@ -176,8 +174,9 @@ TEST(Tokenizer, AppendsToWhatIsThere) {
 
 std::string random_text(std::mt19937& random, std::size_t characters_max) {
   static const std::vector<std::string> kCharacters = {
-      "a", "e", "t", "n", "Z", "0", "9", "!", "<", ">", "/", "|", " ", " ", "\n", "\r", "\t", "é",
-      "д", "汉", "字", "ア", "・", "\u0301", "\u200b", "\x01", "\u00a0", "€", "🦀", "｜", "▁"};
+      "a",  "e",      "t",      "n",    "Z",      "0",  "9",  "!",  "<",  ">",  "/",
+      "|",  " ",      " ",      "\n",   "\r",     "\t", "é",  "д",  "汉", "字", "ア",
+      "・", "\u0301", "\u200b", "\x01", "\u00a0", "€",  "🦀", "｜", "▁"};
   std::string text;
   for (std::size_t left = random() % characters_max; left != 0; --left) {
     text += kCharacters[random() % kCharacters.size()];
@@ -204,11 +203,11 @@ TEST(Tokenizer, IllFormedBytesCountAsReplacementCharacters) {
       {"a\xFF"
        "b",
        "a�b"},
-      {"\xE6\xB1", "�"},                   // an unfinished character is one
-      {"\xE6\xB1z", "�z"},                 // also before another
-      {"\xC0\xAF", "��"},                  // overlong
-      {"\xED\xA0\x80", "���"},             // a surrogate
-      {"\xF4\x90\x80\x80", "����"},        // above U+10FFFF
+      {"\xE6\xB1", "�"},             // an unfinished character is one
+      {"\xE6\xB1z", "�z"},           // also before another
+      {"\xC0\xAF", "��"},            // overlong
+      {"\xED\xA0\x80", "���"},       // a surrogate
+      {"\xF4\x90\x80\x80", "����"},  // above U+10FFFF
       {"\xF0\x9F\xA6\xF0\x9F\xA6\x80", "�🦀"},
   };
   for (const Row& row : kRows) {
@@ -231,7 +230,8 @@ TEST(Tokenizer, DecodesBytesAcrossTokens) {
 
 TEST(Tokenizer, LongPiecesEndInTime) {
   constexpr std::size_t kLong = 100'000;
-  for (const std::string_view unit : {"a", "in", " ", "\n", "!", "=-", "汉", "\u0301", "\x01", "7"}) {
+  for (const std::string_view unit :
+       {"a", "in", " ", "\n", "!", "=-", "汉", "\u0301", "\x01", "7"}) {
     std::string text;
     while (text.size() < kLong) {
       text += unit;

@@ -17,8 +17,8 @@ TEST(CharClass, EveryCodePoint) {
     ++counts.at(value);
     fnv = (fnv ^ value) * 0x100000001b3;
   }
-  const std::array<int, 11> expected = {
-      959'275, 119'943, 2'499, 1'911, 9'365, 23, 2, 3, 21'085, 2, 4};
+  const std::array<int, 11> expected = {959'275, 119'943, 2'499,  1'911, 9'365, 23,
+                                        2,       3,       21'085, 2,     4};
   EXPECT_EQ(counts, expected);
   EXPECT_EQ(fnv, 0xb8d45ba70b3184f5U);
 }
