@@ -161,7 +161,10 @@ class Renderer {
       out_.control(Control::kAssistant);
       out_.control(conversation_.thinking ? Control::kThinkOpen : Control::kThinkClose);
     }
-    if (conversation_.tool_choice == ToolChoice::kRequired && conversation_.has_tools()) {
+    // A forced call opens its block in the prompt, except in thinking mode: there the model thinks
+    // first, and only the constraint can force.
+    if (conversation_.tool_choice == ToolChoice::kRequired && conversation_.has_tools() &&
+        !conversation_.thinking) {
       out_.text(kBlankLine);
       out_.open_tag(dialect_.block);
       out_.text(">\n");

@@ -244,6 +244,7 @@ TEST(Render, AnnouncedTools) {
 TEST(Render, ForcedCall) {
   Conversation conversation = thinking({user("q")}, {{.name = "f"}});
   conversation.tool_choice = ToolChoice::kRequired;
+  EXPECT_TRUE(v41(conversation).ends_with("{User}q{Assistant}{think}"));
   conversation.thinking = false;
   EXPECT_TRUE(v41(conversation).ends_with("{User}q{Assistant}{/think}\n\n<{DSML} calls>\n"));
   EXPECT_TRUE(v4(conversation).ends_with("{User}q{Assistant}{/think}\n\n<{DSML}tool_calls>\n"));
