@@ -41,7 +41,7 @@ struct Content {
 
   [[nodiscard]] bool empty() const { return text.empty() && images.empty(); }
   // Appends `other`, moving its image offsets.
-  void append(const Content& other);
+  void append(Content other);
 };
 
 struct Tool {

@@ -34,5 +34,6 @@ inline constexpr std::size_t kStopBytesMax = 4'096;  // one stop string
 inline constexpr int kChoiceCountMax = 16;           // n
 inline constexpr std::size_t kLogitBiasCountMax = 1'024;
 inline constexpr std::size_t kUserIdBytesMax = 512;  // user_id, user, metadata.user_id
+inline constexpr std::size_t kNoteCountMax = 32;  // notes of one request; further ones are dropped
 
 }  // namespace galley::recipe
