@@ -423,6 +423,7 @@ void expect_golden_prompts(Protocol protocol, std::string_view name) {
       ADD_FAILURE() << to_string(request.error());
       continue;
     }
+    expect_golden_request(record, *request);
     const Prompt prompt = render(request->conversation, request->version);
     const std::string& want = golden_string(record, "prompt");
     bool same = prompt.text == want;
