@@ -1,6 +1,7 @@
 // Goal: prompts equal the reference's byte for byte, and control tokens stand only where the
 // template puts them (spec recipe 2, 4). Method: hand-built conversations for each rule, shown with
 // control tokens as {names}; then every golden and vector prompt through the request parsers.
+#include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
 #include <string>
@@ -400,6 +401,119 @@ TEST(Render, NothingAtAll) {
   EXPECT_EQ(v41(chat({})), "{BOS}{Assistant}{/think}");
   EXPECT_EQ(v4(chat({})), "{BOS}{Assistant}{/think}");
   EXPECT_EQ(v41(thinking({})), "{BOS}{Assistant}{think}");
+}
+
+std::string first_difference(std::string_view got, std::string_view want) {
+  const auto [a, b] = std::ranges::mismatch(got, want);
+  const auto at = static_cast<std::size_t>(a - got.begin());
+  const std::size_t from = at < 60 ? 0 : at - 60;
+  return "byte " + std::to_string(at) + "\n got: ..." + std::string(got.substr(from, 140)) +
+         "\nwant: ..." + std::string(want.substr(from, 140));
+}
+
+// Every prompt the reference made, with the byte ranges of its control tokens and its images.
+void expect_golden_prompts(Protocol protocol, std::string_view name, int count) {
+  int passed = 0;
+  for (const Json& record : golden_records("render", name)) {
+    SCOPED_TRACE(golden_string(record, "id"));
+    const Result<Request> request =
+        parse_request(protocol, golden_string(record, "body"), golden_options(record));
+    if (!request) {
+      ADD_FAILURE() << to_string(request.error());
+      continue;
+    }
+    expect_golden_request(record, *request);
+    const Prompt prompt = render(request->conversation, request->version);
+    const std::string& want = golden_string(record, "prompt");
+    bool same = prompt.text == want;
+    EXPECT_TRUE(same) << first_difference(prompt.text, want);
+    JsonArray spans;
+    for (const ControlSpan& span : prompt.controls) {
+      spans.emplace_back(JsonArray{Json(static_cast<std::int64_t>(span.begin)),
+                                   Json(static_cast<std::int64_t>(span.end))});
+    }
+    same &= Json(spans) == *record.find("special");
+    EXPECT_EQ(Json(spans), *record.find("special"));
+    JsonArray images;
+    constexpr std::array<std::string_view, 4> kDetails = {"low", "high", "original", "auto"};
+    for (const Image& image : prompt.images) {
+      images.emplace_back(JsonObject{{"kind", image.kind == Image::Kind::kUrl ? "url" : "data_url"},
+                                     {"detail", kDetails[static_cast<std::size_t>(image.detail)]},
+                                     {"path", image.path},
+                                     {"ref", image.reference}});
+    }
+    const Json* const wanted_images = record.find("images");
+    same &= to_json(Json(images)) == (wanted_images != nullptr ? to_json(*wanted_images) : "[]");
+    EXPECT_EQ(to_json(Json(images)), wanted_images != nullptr ? to_json(*wanted_images) : "[]");
+    passed += same ? 1 : 0;
+  }
+  EXPECT_EQ(passed, count);
+}
+
+TEST(RenderGolden, Chat) {
+  expect_golden_prompts(Protocol::kChat, "chat", 118);
+}
+TEST(RenderGolden, Responses) {
+  expect_golden_prompts(Protocol::kResponses, "responses", 78);
+}
+TEST(RenderGolden, Messages) {
+  expect_golden_prompts(Protocol::kMessages, "messages", 79);
+}
+
+Protocol protocol_of(const Json& record) {
+  const std::string& name = golden_string(record, "protocol");
+  return name == "messages"    ? Protocol::kMessages
+         : name == "responses" ? Protocol::kResponses
+                               : Protocol::kChat;
+}
+
+// Vectors use names of their own for the two versions.
+CodecOptions vector_options(const Json& record, const Json& request) {
+  CodecOptions options{.compat = Compat::kRecipe02};
+  const Json* const version = record.find("model_version");
+  options.models[golden_string(request, "model")] =
+      version != nullptr && *version->string() == "v4" ? ModelVersion::kV4 : ModelVersion::kV41;
+  return options;
+}
+
+TEST(RenderVectors, Prompts) {
+  const Json vectors = *parse_json(golden_text("recipe_vectors.json"));
+  int passed = 0;
+  for (const Json& record : *vectors.find("render")->array()) {
+    SCOPED_TRACE(golden_string(record, "name"));
+    const Json& body = *record.find("request");
+    const Result<Request> request =
+        parse_request(protocol_of(record), to_json(body), vector_options(record, body));
+    ASSERT_TRUE(request) << to_string(request.error());
+    const Prompt prompt = render(request->conversation, request->version);
+    const std::string& want = golden_string(record, "prompt");
+    EXPECT_TRUE(prompt.text == want) << first_difference(prompt.text, want);
+    passed += prompt.text == want ? 1 : 0;
+  }
+  EXPECT_EQ(passed, 41);
+}
+
+// The one formatter vector that the public protocols can reach: reasoning before the last user
+// message is dropped without tools.
+TEST(RenderVectors, FormatterDropsReasoning) {
+  const Json vectors = *parse_json(golden_text("recipe_vectors.json"));
+  const Json& record = (*vectors.find("hf_formatter")->array())[2];
+  ASSERT_EQ(golden_string(record, "name"), "hf-drop-thinking-no-tools");
+  JsonObject body{{"model", "x"}, {"messages", *record.find("messages")}};
+  const Result<Request> request =
+      parse_chat_request(to_json(Json(body)), vector_options(record, Json(body)));
+  ASSERT_TRUE(request);
+  EXPECT_EQ(render(request->conversation, ModelVersion::kV41).text,
+            golden_string(record, "prompt"));
+}
+
+// A client's literal is no control token: its place holds no span, so it becomes ordinary ids.
+TEST(RenderVectors, Injection) {
+  const Json vectors = *parse_json(golden_text("recipe_vectors.json"));
+  for (const Json& record : *vectors.find("injection")->array()) {
+    const std::string& literal = golden_string(record, "user_content");
+    EXPECT_EQ(v41(chat({user(literal)})), "{BOS}{User}" + literal + "{Assistant}{/think}");
+  }
 }
 
 // Many calls of one turn, and their results in runs of two, cost linear time.
