@@ -35,5 +35,6 @@ inline constexpr int kChoiceCountMax = 16;           // n
 inline constexpr std::size_t kLogitBiasCountMax = 1'024;
 inline constexpr std::size_t kTagBytesMax = 4'096;   // one tag of a tool block in a reply
 inline constexpr std::size_t kUserIdBytesMax = 512;  // user_id, user, metadata.user_id
+inline constexpr std::size_t kNoteCountMax = 32;  // notes of one request; further ones are dropped
 
 }  // namespace galley::recipe
