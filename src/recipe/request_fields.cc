@@ -236,12 +236,16 @@ void add_note(std::vector<std::string>& notes, std::string note) {
   }
 }
 
-void note_unknown_fields(const JsonObject& body,
+void note_unknown_fields(const JsonObject& object,
                          std::span<const std::string_view> known,
-                         std::vector<std::string>& notes) {
-  for (const JsonMember& member : body) {
+                         std::vector<std::string>& notes,
+                         std::string_view prefix) {
+  for (const JsonMember& member : object) {
+    if (notes.size() == kNoteCountMax) {
+      return;
+    }
     if (!member.value.is_null() && std::ranges::find(known, member.key) == known.end()) {
-      add_note(notes, "`" + std::string(clipped(member.key)) + "` is ignored");
+      add_note(notes, std::string("`").append(prefix).append(clipped(member.key)) + "` is ignored");
     }
   }
 }
@@ -330,6 +334,8 @@ Result<std::optional<bool>> read_thinking(const Fields& body, std::vector<std::s
   if (budget) {
     add_note(notes, "`thinking.budget_tokens` is ignored");
   }
+  constexpr std::array<std::string_view, 2> kKnown = {"type", "budget_tokens"};
+  note_unknown_fields(thinking.members(), kKnown, notes, "thinking.");
   return type != 2;
 }
 
@@ -556,14 +562,18 @@ Result<void> check_tool_name(std::string_view name, std::string_view place) {
 }
 
 Result<void> settle_tools(std::vector<DeclaredTool> declared,
-                          RequestedToolChoice choice,
+                          const RequestedToolChoice& choice,
                           Compat compat,
                           Conversation& conversation,
                           std::vector<std::string>& notes) {
   using Kind = RequestedToolChoice::Kind;
   conversation.tools.clear();
   conversation.tool_choice = choice.kind == Kind::kNone ? ToolChoice::kNone : ToolChoice::kAuto;
+  const bool forced = choice.kind == Kind::kRequired || choice.kind == Kind::kNamed;
   if (choice.kind == Kind::kNone || declared.empty()) {
+    if (forced) {
+      add_note(notes, "`tool_choice` is ignored: no tools are declared");
+    }
     return {};
   }
   const Path body;
@@ -587,7 +597,6 @@ Result<void> settle_tools(std::vector<DeclaredTool> declared,
                        "' was specified in the 'tools' parameter.",
                    body.member("tool_choice"));
   }
-  const bool forced = choice.kind == Kind::kRequired || choice.kind == Kind::kNamed;
   if (forced && conversation.thinking && compat == Compat::kRecipe02) {
     return invalid("Thinking mode does not support this tool_choice", body.member("tool_choice"));
   }
@@ -601,24 +610,61 @@ Result<void> settle_tools(std::vector<DeclaredTool> declared,
   return {};
 }
 
-void settle_announced_tools(Conversation& conversation) {
-  std::unordered_map<std::string_view, const Tool*> settled;
-  for (const Tool& tool : conversation.tools) {
-    settled.emplace(tool.name, &tool);
+Result<void> settle_arguments(std::string& arguments, const Path& at) {
+  if (arguments.find_first_not_of(" \t\r\n") == std::string::npos) {
+    arguments = "{}";
+    return {};
   }
-  std::erase_if(conversation.messages, [&](Message& message) {
-    if (message.announced_tools.empty()) {
-      return false;
-    }
-    std::erase_if(message.announced_tools, [&](Tool& tool) {
+  if (const Result<Json> value = parse_json(arguments); !value) {
+    return invalid("Invalid '" + at.text() + "': expected JSON text (" + value.error().what + ").",
+                   at);
+  }
+  return {};
+}
+
+Result<void> settle_announced_tools(Conversation& conversation) {
+  struct Settled {
+    const Tool* tool = nullptr;
+    std::size_t bytes = 0;  // about what one announcement adds to the prompt; 0: not counted yet
+  };
+  std::unordered_map<std::string_view, Settled> settled;
+  for (const Tool& tool : conversation.tools) {
+    settled.emplace(tool.name, Settled{.tool = &tool});
+  }
+  std::size_t total = 0;
+  std::size_t messages_kept = 0;
+  for (Message& message : conversation.messages) {
+    std::size_t kept = 0;
+    for (Tool& tool : message.announced_tools) {
       const auto it = settled.find(tool.name);
-      if (it != settled.end()) {
-        tool = *it->second;
+      if (it == settled.end()) {
+        continue;
       }
-      return it == settled.end();
-    });
-    return message.content.empty() && message.announced_tools.empty();
-  });
+      Settled& known = it->second;
+      if (known.bytes == 0) {
+        known.bytes = 1 + (known.tool->description ? known.tool->description->size() : 0) +
+                      (known.tool->parameters ? to_json(*known.tool->parameters).size() : 0);
+      }
+      total += known.bytes;
+      if (total > kAnnouncedBytesMax) {
+        return fail(Code::kInvalidArgument,
+                    "Announced tool schemas too large, the limit is " +
+                        std::to_string(kAnnouncedBytesMax) + " bytes.",
+                    "messages");
+      }
+      message.announced_tools[kept++] = *known.tool;
+    }
+    const bool emptied = kept == 0 && !message.announced_tools.empty();
+    message.announced_tools.resize(kept);
+    if (emptied && message.content.empty()) {
+      continue;
+    }
+    if (Message& place = conversation.messages[messages_kept++]; &place != &message) {
+      place = std::move(message);
+    }
+  }
+  conversation.messages.resize(messages_kept);
+  return {};
 }
 
 // --- reasoning, constraint, output ---------------------------------------------------------------
@@ -732,6 +778,12 @@ Result<Constraint> make_constraint(const Conversation& conversation,
       return Constraint{Constraint::Kind::kRegex, conversation.format.regex};
   }
   std::unreachable();
+}
+
+void note_unenforced_format(const Conversation& conversation, std::vector<std::string>& notes) {
+  if (conversation.has_tools() && conversation.format.kind != ResponseFormat::Kind::kText) {
+    add_note(notes, "the response format is not enforced, because tools are declared");
+  }
 }
 
 OutputFormat make_output_format(const Conversation& conversation,
@@ -976,13 +1028,34 @@ bool is_base64(std::string_view data) {
          (padding == 1 ? kZeroLow2 : kZeroLow4).find(data[symbols - 1]) != std::string_view::npos;
 }
 
+namespace {
+
+// The reference's spelling of a place (".messages[2]", "messages.2.content[0]") as a path.
+std::string request_path(std::string_view place) {
+  std::string out;
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    if (place[i] != '.' || i + 1 == place.size() || place[i + 1] < '0' || place[i + 1] > '9') {
+      if (i != 0 || place[i] != '.') {
+        out.push_back(place[i]);
+      }
+      continue;
+    }
+    const std::size_t end = std::min(place.find_first_of(".[", i + 1), place.size());
+    out.append("[").append(place.substr(i + 1, end - i - 1)).append("]");
+    i = end - 1;
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<void> check_image_limits(const Conversation& conversation) {
   std::size_t count = 0;
   std::size_t bytes = 0;
   for (const Message& message : conversation.messages) {
     for (const Image& image : message.content.images) {
       ++count;
-      const std::string where(image.path.front() == '.' ? image.path.substr(1) : image.path);
+      const std::string where = request_path(image.path);
       if (count > kImageCountMax) {
         return fail(Code::kInvalidArgument,
                     "Too many images, the limit is " + std::to_string(kImageCountMax) + ".", where);

@@ -89,10 +89,11 @@ class Fields {
 
 // Notes of a request: bounded, each distinct sentence once.
 void add_note(std::vector<std::string>& notes, std::string note);
-// One note for each member that is neither null nor in `known`.
-void note_unknown_fields(const JsonObject& body,
+// One note for each member that is neither null nor in `known`; `prefix` is put before its name.
+void note_unknown_fields(const JsonObject& object,
                          std::span<const std::string_view> known,
-                         std::vector<std::string>& notes);
+                         std::vector<std::string>& notes,
+                         std::string_view prefix = {});
 // Refuses members by name: {"functions", "Use 'tools' instead."}.
 struct RefusedField {
   std::string_view name;
@@ -192,14 +193,19 @@ struct RequestedToolChoice {
 // reference refuses a forced call; Galley carries kRequired, and the prompt does not open the block
 // (the model thinks first), so its bytes are those of `auto`.
 [[nodiscard]] Result<void> settle_tools(std::vector<DeclaredTool> declared,
-                                        RequestedToolChoice choice,
+                                        const RequestedToolChoice& choice,
                                         Compat compat,
                                         Conversation& conversation,
                                         std::vector<std::string>& notes);
 
-// Tools announced in messages: keeps the declared ones in their settled form and drops System
-// messages that are left with neither content nor tools.
-void settle_announced_tools(Conversation& conversation);
+// Arguments of a call in the history: blank text becomes "{}". Error: not JSON. JSON of another
+// type than object stays as it is, the prompt shows it as text (spec 2.6).
+[[nodiscard]] Result<void> settle_arguments(std::string& arguments, const Path& at);
+
+// Tools announced in messages, of which only the name matters so far: replaces each by its settled
+// form, drops the ones that are not declared and then System messages that are left with neither
+// content nor tools. Error: a client repeated schemas until they exceed kAnnouncedBytesMax.
+[[nodiscard]] Result<void> settle_announced_tools(Conversation& conversation);
 
 // --- reasoning, formats, constraint, output (spec 5.3, 5.4, 2.9) ---------------------------------
 
@@ -221,6 +227,8 @@ void settle_announced_tools(Conversation& conversation);
 [[nodiscard]] Result<Constraint> make_constraint(const Conversation& conversation,
                                                  bool has_response_format,
                                                  bool forced_call = false);
+// Galley's note when tools take the place of a response format in the constraint.
+void note_unenforced_format(const Conversation& conversation, std::vector<std::string>& notes);
 [[nodiscard]] OutputFormat make_output_format(const Conversation& conversation,
                                               std::vector<std::string> stop_sequences);
 

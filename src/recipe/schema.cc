@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "recipe/request_fields.h"
+
 namespace galley::recipe {
 namespace {
 
@@ -900,7 +902,7 @@ Result<void> settle_tool_schema(Tool& tool,
       for (const std::string& keyword : strict->lost) {
         note.append(&keyword == strict->lost.data() ? " `" : ", `").append(keyword).append("`");
       }
-      notes.push_back(std::move(note));
+      add_note(notes, std::move(note));
     }
     return {};
   }
