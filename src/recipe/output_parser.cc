@@ -307,7 +307,9 @@ void Parser::feed_text(std::string_view text, std::int64_t token_count) {
   start(Started{});
   usage_.completion_tokens += token_count;
   if (recipe02()) {
-    feed_piece_recipe02(text, ByteKind::kPlain, 0);
+    decoded_.clear();
+    decoder_.feed(text, decoded_);
+    feed_piece_recipe02(decoded_, ByteKind::kPlain, 0);
   } else {
     decode(text, ByteKind::kPlain);
   }
@@ -594,6 +596,11 @@ void Parser::finish(std::optional<SourceFinish> reason) {
     decoded_.clear();
     decoder_.flush(decoded_);
     consume(decoded_, ByteKind::kPlain);
+  }
+  if (recipe02() && tokenizer_ == nullptr) {  // of ids it loses the last, incomplete ones
+    decoded_.clear();
+    decoder_.flush(decoded_);
+    feed_piece_recipe02(decoded_, ByteKind::kPlain, 0);
   }
   if (finished_) {
     return;
