@@ -322,7 +322,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       : server_(server),
         socket_(std::move(socket)),
         deadline_(socket_.get_executor()),
-        buffer_(server.options_.header_bytes_max + kPipelineBytesMax) {
+        buffer_(server.options_.header_bytes_max + kPipelineBytesMax + kReadBytes) {
     server_.register_connection(this);
   }
   ~Connection() { server_.forget_connection(this); }
@@ -339,7 +339,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void close_if_idle() {
     if (idle_) {
-      socket_.cancel();
+      error_code ignored;
+      socket_.cancel(ignored);
     }
   }
   void cut() {
@@ -478,7 +479,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       sent = result.index() == 0 && std::get<0>(result) && !peer_gone_;
     }
     finish(sent);
-    co_return sent&& keep_alive_ && !server_.draining_;
+    keep_alive_ = keep_alive_ && sent && !server_.draining_;
+    co_return keep_alive_;
   }
 
   // Answers request_ without asking the application.
@@ -488,7 +490,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     live_->respond(std::move(response));
     const bool sent = co_await send();
     finish(sent);
-    co_return sent&& keep_alive_;
+    keep_alive_ = keep_alive_ && sent;
+    co_return keep_alive_;
   }
 
   asio::awaitable<void> refuse(Refusal refusal) {
@@ -674,7 +677,7 @@ asio::awaitable<void> HttpServer::Impl::accept() {
   Timer retry(io_);
   while (acceptor_.is_open()) {
     auto [error, accepted] = co_await acceptor_.async_accept(io_.get_executor(), kNoThrow);
-    if (error == asio::error::operation_aborted || error == asio::error::bad_descriptor) {
+    if (draining_) {
       co_return;
     }
     if (error) {

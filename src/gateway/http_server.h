@@ -62,7 +62,7 @@ class HttpServer {
   [[nodiscard]] std::size_t connection_count() const;
 
   // Stops accepting, closes idle connections, lets running requests finish for up to `bound`. True
-  // when all did. Blocks; not to be called from a handler.
+  // when all did. Once; blocks; not to be called from a handler.
   bool drain(Duration bound);
 
  private:

@@ -11,21 +11,15 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/real_clock.h"
 #include "base/virtual_loop.h"
+#include "gateway/fakes_for_test.h"
 #include "gateway/socket_client_for_test.h"
 
 namespace galley::gateway {
 namespace {
 
 using namespace std::chrono_literals;
-
-class CountingIds final : public recipe::IdSource {
- public:
-  std::string next_id() override { return std::to_string(++count_); }
-
- private:
-  int count_ = 0;
-};
 
 // Answers by path; keeps the exchange of /later and /stream for the test to drive.
 class TestHandler final : public HttpHandler {
@@ -111,9 +105,9 @@ class TestHandler final : public HttpHandler {
   }
   template <class Condition>
   void wait(Condition condition) {
-    const auto end = std::chrono::steady_clock::now() + 5s;
+    const auto end = RealClock().now() + 5s;
     const MutexLock lock(mutex_);
-    while (!condition() && std::chrono::steady_clock::now() < end) {
+    while (!condition() && RealClock().now() < end) {
       changed_.wait_for(mutex_, 100ms);
     }
     EXPECT_TRUE(condition()) << "did not happen in time";
@@ -377,12 +371,11 @@ TEST_F(HttpServerTest, SlowHeadersAndBodiesEndIn408) {
 TEST_F(HttpServerTest, DripFeedingDoesNotExtendTheDeadline) {
   start({.header_timeout = 60ms});
   SocketClient client(server_->port());
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = RealClock().now();
   client.send("GET /echo HTTP/1.1\r\n");
   // A header every few milliseconds, for as long as the server takes them.
   std::string reply;
-  while (reply.empty() && client.send("a: b\r\n") &&
-         std::chrono::steady_clock::now() - begin < 5s) {
+  while (reply.empty() && client.send("a: b\r\n") && RealClock().now() - begin < 5s) {
     reply = client.try_read();
   }
   EXPECT_EQ(status(reply), "408");

@@ -170,7 +170,7 @@ Code code_of(int status) {
     case 501:
       return Code::kUnimplemented;
     case 503:
-      return Code::kOverloaded;
+      return Code::kUnavailable;
     default:
       return Code::kInvalidArgument;
   }
@@ -217,6 +217,9 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
       return exchange->respond(json_response(200, JsonObject{{"status", "ok"}}));
     case Action::kReady:
       return exchange->respond(ready());
+    case Action::kMetrics:
+      return exchange->respond({.headers = {{"content-type", "text/plain; version=0.0.4"}},
+                                .body = metrics_.render()});
     case Action::kNotBuilt:
       break;  // refuse_early() took it
   }
