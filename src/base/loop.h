@@ -29,7 +29,7 @@ class TaskQueue {
  public:
   // Whoever hands tasks to a loop has a bound of its own (requests, connections); more pending
   // tasks than this is a leak of ours, so push() asserts it.
-  static constexpr std::size_t kTasksMax = std::size_t{1} << 20;
+  static constexpr std::size_t kTasksMax = std::size_t{1} << 18;
 
   void push(TimeNs due, Task task);
   // The earliest task, which must exist.

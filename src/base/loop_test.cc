@@ -1,8 +1,8 @@
 // Goal: both loops run tasks in due order with ties by insertion; virtual time moves only by
 // tasks or by command; the real loop takes tasks from other threads and stops.
 // Method: logs of what ran; the real loop is stopped by its own tasks, so nothing sleeps.
-#include <gtest/gtest.h>
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <string>
 #include <thread>
 #include <vector>

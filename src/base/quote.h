@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace galley {
+
+// The text between double quotes with the escapes of JSON, safe on a terminal and in a log whatever
+// it holds: controls are escaped, invalid UTF-8 becomes U+FFFD. At most `bytes_max` bytes of it are
+// read; "…" marks a cut.
+[[nodiscard]] std::string quoted(std::string_view text, std::size_t bytes_max);
+
+}  // namespace galley
