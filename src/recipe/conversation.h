@@ -41,13 +41,16 @@ struct Content {
 
   [[nodiscard]] bool empty() const { return text.empty() && images.empty(); }
   // Appends `other`, moving its image offsets.
-  void append(const Content& other);
+  void append(Content other);
 };
 
 struct Tool {
   std::string name;
   std::optional<std::string> description;
   std::optional<Json> parameters;  // the schema that is rendered: normalised when strict (spec 5.4)
+  // What a constraint enforces when that is more than `parameters` says: the keywords normalising
+  // loses.
+  std::optional<Json> constraint_parameters;
   std::optional<bool> strict;
   bool defer_loading = false;
 };

@@ -99,7 +99,15 @@ struct Request {
   std::string user;  // user_id (chat), user (Responses), metadata.user_id (Messages)
 
   // Responses only.
-  Json responses_echo;  // object: the request fields a Response repeats (spec 6.5), in reply form
+  // Object: the request fields a Response repeats (spec 6.5), each in the form the reply prints.
+  // A reply takes its object of defaults and replaces the members named here; their values are
+  // final, with every absent part spelled as null. Always there: `instructions`,
+  // `max_output_tokens`, `reasoning` {effort, summary}, `temperature`, `text` {format, verbosity},
+  // `tool_choice`, `tools`, `top_logprobs`, `top_p`, `user`. Galley mode adds, when sent,
+  // `metadata`, `parallel_tool_calls`, `previous_response_id`, `prompt_cache_key` and
+  // `safety_identifier`. Sampling floats are those sent; the reference repeats them rounded to
+  // single precision (0.3 is 0.30000001192092896).
+  Json responses_echo;
   std::vector<NamespacedTool> namespaced_tools;
   std::vector<std::string>
       custom_tools;  // declared custom tool names: their calls come back as custom_tool_call

@@ -1,0 +1,416 @@
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "recipe/request.h"
+#include "recipe/request_fields.h"
+#include "recipe/responses_input.h"
+#include "recipe/responses_tools.h"
+#include "recipe/schema.h"
+
+// Responses bodies (spec recipe 6.4).
+namespace galley::recipe {
+namespace {
+
+constexpr std::array<std::string_view, 26> kKnownFields = {
+    "model",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "reasoning",
+    "stream",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "user",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "safety_identifier",
+    "store",
+    "truncation",
+    "background",
+    // Refused by name, never noted:
+    "messages",
+    "conversation",
+    "prompt",
+    // Asks for what happens anyway: the prefix cache needs no key.
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    // Asks for parts of the reply that are always there or never.
+    "include",
+};
+
+// The body, typed but not judged.
+struct Body {
+  std::string model;
+  std::optional<std::string> text_input;
+  std::optional<std::vector<InputItem>> items;
+  std::optional<std::string> instructions;
+  std::optional<RequestedEffort> effort;
+  SamplingFields sampling;
+  ResponseFormat format;
+  bool strict_schema = false;
+  ToolChoiceEntry tool_choice;
+  std::vector<ToolEntry> tools;
+  bool stream = false;
+  bool parallel_tool_calls = true;
+  bool store = false;
+  std::optional<std::string> user;
+  std::optional<std::string> previous_response_id;
+  JsonObject echo;
+};
+
+class Reader {
+ public:
+  Reader(const Fields& body, Compat compat, std::vector<std::string>& notes)
+      : body_(body), compat_(compat), notes_(notes) {}
+
+  Result<Body> read() {
+    if (compat_ == Compat::kGalley) {
+      GALLEY_CHECK_OK(refuse_foreign());
+    }
+    GALLEY_TRY(out_.model, body_.required_text("model"));
+    GALLEY_CHECK_OK(read_input());
+    GALLEY_TRY(out_.instructions, body_.text("instructions"));
+    echo("instructions", out_.instructions ? Json(*out_.instructions) : Json{});
+    GALLEY_TRY(out_.sampling.max_tokens, body_.natural("max_output_tokens", kWordMax));
+    out_.sampling.max_tokens_key = "max_output_tokens";
+    echo("max_output_tokens", out_.sampling.max_tokens ? *body_.find("max_output_tokens") : Json{});
+    GALLEY_CHECK_OK(read_reasoning());
+    GALLEY_TRY(const auto stream, body_.boolean("stream"));
+    out_.stream = stream.value_or(false);
+    GALLEY_TRY(out_.sampling.temperature, body_.real("temperature"));
+    echo_float("temperature", out_.sampling.temperature);
+    GALLEY_CHECK_OK(read_text());
+    GALLEY_TRY(out_.tool_choice, read_tool_choice(body_));
+    echo("tool_choice", std::move(out_.tool_choice.echo));
+    GALLEY_CHECK_OK(read_tool_list());
+    GALLEY_TRY(out_.sampling.top_logprobs, body_.natural("top_logprobs", kByteMax));
+    out_.sampling.logprobs = out_.sampling.top_logprobs.has_value();
+    echo("top_logprobs", Json(out_.sampling.top_logprobs.value_or(0)));
+    GALLEY_TRY(out_.sampling.top_p, body_.real("top_p"));
+    echo_float("top_p", out_.sampling.top_p);
+    GALLEY_TRY(out_.user, body_.text("user"));
+    echo("user", out_.user ? Json(*out_.user) : Json{});
+    if (compat_ == Compat::kGalley) {
+      GALLEY_CHECK_OK(read_extensions());
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void echo(std::string_view key, Json value) {
+    out_.echo.push_back({std::string(key), std::move(value)});
+  }
+
+  // The reference keeps single precision, so 0.3 comes back as 0.30000001192092896.
+  void echo_float(std::string_view key, std::optional<float> value) {
+    if (!value) {
+      echo(key, Json(1.0));
+    } else if (compat_ == Compat::kRecipe02) {
+      echo(key, Json(double{*value}));
+    } else {
+      echo(key, *body_.find(key));
+    }
+  }
+
+  // What belongs to another protocol, or needs state that a codec does not have.
+  Result<void> refuse_foreign() const {
+    if (body_.find("messages") != nullptr) {
+      return invalid("Unsupported parameter: messages", body_.at().member("messages"));
+    }
+    GALLEY_TRY(const auto background, body_.boolean("background"));
+    if (background.value_or(false)) {
+      return invalid("background is not supported", body_.at().member("background"));
+    }
+    for (const std::string_view key : {"conversation", "prompt"}) {
+      if (body_.find(key) != nullptr) {
+        return invalid(std::string(key) + " is not supported; replay full input instead",
+                       body_.at().member(key));
+      }
+    }
+    return {};
+  }
+
+  Result<void> read_input() {
+    Json* const input = body_.find("input");
+    if (input == nullptr) {
+      return {};
+    }
+    const Path at = body_.at().member("input");
+    if (std::string* const text = input->string()) {
+      out_.text_input = std::move(*text);
+      return {};
+    }
+    JsonArray* const items = input->array();
+    if (items == nullptr) {
+      return wrong_type(*input, "a string or an array", at);
+    }
+    GALLEY_TRY(out_.items, read_items(*items, compat_, at, notes_));
+    return {};
+  }
+
+  Result<void> read_reasoning() {
+    constexpr std::array<std::string_view, 3> kSummaries = {"auto", "concise", "detailed"};
+    Json effort;
+    Json summary;
+    if (Json* const value = body_.find("reasoning")) {
+      const Path at = body_.at().member("reasoning");
+      GALLEY_TRY(const Fields fields, Fields::open(*value, at));
+      GALLEY_TRY(out_.effort, read_effort(fields, "effort"));
+      if (out_.effort) {
+        effort = *fields.find("effort");
+      }
+      for (const std::string_view key : {"summary", "generate_summary"}) {
+        GALLEY_TRY(const auto index, fields.choice(key, kSummaries));
+        if (index && summary.is_null()) {
+          summary = kSummaries[*index];
+          add_note(notes_, "reasoning is not summarised: `reasoning.summary` is ignored");
+        }
+      }
+    }
+    echo("reasoning",
+         Json(JsonObject{{"effort", std::move(effort)}, {"summary", std::move(summary)}}));
+    return {};
+  }
+
+  Result<void> read_text() {
+    constexpr std::array<std::string_view, 3> kVerbosities = {"low", "medium", "high"};
+    Json format(JsonObject{{"type", "text"}});
+    Json verbosity;
+    if (Json* const value = body_.find("text")) {
+      const Path at = body_.at().member("text");
+      GALLEY_TRY(const Fields fields, Fields::open(*value, at));
+      GALLEY_TRY(const auto index, fields.choice("verbosity", kVerbosities));
+      if (index) {
+        verbosity = kVerbosities[*index];
+        add_note(notes_, "`text.verbosity` is ignored");
+      }
+      if (Json* const sent = fields.find("format")) {
+        GALLEY_TRY(format, read_format(*sent, at.member("format")));
+      }
+    }
+    echo("text",
+         Json(JsonObject{{"format", std::move(format)}, {"verbosity", std::move(verbosity)}}));
+    return {};
+  }
+
+  // Returns the format as a reply repeats it.
+  Result<Json> read_format(Json& value, const Path& at) {
+    constexpr std::array<std::string_view, 3> kTypes = {"text", "json_object", "json_schema"};
+    GALLEY_TRY(const Fields fields, Fields::open(value, at));
+    GALLEY_TRY(const std::size_t type, fields.required_choice("type", kTypes));
+    JsonObject echo{{"type", kTypes[type]}};
+    if (type == 1) {
+      out_.format.kind = ResponseFormat::Kind::kJsonObject;
+    }
+    if (type != 2) {
+      return Json(std::move(echo));
+    }
+    out_.format.kind = ResponseFormat::Kind::kJsonSchema;
+    GALLEY_TRY(std::string name, fields.required_text("name"));
+    GALLEY_TRY(std::optional<std::string> description, fields.text("description"));
+    GALLEY_TRY(const std::optional<bool> strict, fields.boolean("strict"));
+    Json* const schema = fields.find("schema");
+    if (schema == nullptr) {
+      return missing(at.member("schema"));
+    }
+    out_.strict_schema = strict.value_or(false);
+    echo.push_back({"name", Json(std::move(name))});
+    echo.push_back({"schema", *schema});
+    echo.push_back({"description", description ? Json(std::move(*description)) : Json{}});
+    echo.push_back({"strict", strict ? Json(*strict) : Json{}});
+    out_.format.schema = std::move(*schema);
+    return Json(std::move(echo));
+  }
+
+  Result<void> read_tool_list() {
+    JsonArray echoed;
+    GALLEY_TRY(JsonArray* const tools, body_.array("tools"));
+    if (tools != nullptr) {
+      const Path at = body_.at().member("tools");
+      GALLEY_TRY(out_.tools, read_tools(*tools, compat_, at));
+      for (const ToolEntry& tool : out_.tools) {
+        if (tool.kind != ToolEntry::Kind::kUnsupported) {
+          echoed.push_back(tool_echo(tool));
+        }
+      }
+    }
+    echo("tools", Json(std::move(echoed)));
+    return {};
+  }
+
+  // What the reference ignores.
+  Result<void> read_extensions() {
+    constexpr std::array<std::string_view, 2> kTruncations = {"disabled", "auto"};
+    GALLEY_TRY(const auto parallel, body_.boolean("parallel_tool_calls"));
+    out_.parallel_tool_calls = parallel.value_or(true);
+    GALLEY_TRY(const auto store, body_.boolean("store"));
+    out_.store = store.value_or(false);
+    GALLEY_TRY(const auto truncation, body_.choice("truncation", kTruncations));
+    if (truncation == 1) {
+      add_note(notes_, "input is never cut: `truncation` is ignored");
+    }
+    GALLEY_TRY(out_.previous_response_id, body_.text("previous_response_id"));
+    if (out_.user) {
+      GALLEY_CHECK_OK(check_user(*out_.user, false, body_.at().member("user")));
+    }
+    if (const Json* const metadata = body_.find("metadata")) {
+      if (metadata->object() == nullptr) {
+        return wrong_type(*metadata, "an object", body_.at().member("metadata"));
+      }
+      echo("metadata", *metadata);
+    }
+    if (parallel) {
+      echo("parallel_tool_calls", Json(*parallel));
+    }
+    if (out_.previous_response_id) {
+      echo("previous_response_id", Json(*out_.previous_response_id));
+    }
+    for (const std::string_view key : {"prompt_cache_key", "safety_identifier"}) {
+      GALLEY_TRY(auto text, body_.text(key));
+      if (text) {
+        echo(key, Json(std::move(*text)));
+      }
+    }
+    note_unknown_fields(body_.members(), kKnownFields, notes_);
+    return {};
+  }
+
+  const Fields& body_;
+  Compat compat_;
+  std::vector<std::string>& notes_;
+  Body out_;
+};
+
+// Declarations in the order they are judged: `tools`, then on V4.1 what tool searches found.
+// Returns the names found, per input item.
+Result<std::vector<std::vector<std::string>>> declare_tools(Body& body,
+                                                            ModelVersion version,
+                                                            ResponsesTools& tools,
+                                                            std::vector<std::string>& notes) {
+  std::vector<std::vector<std::string>> found(body.items ? body.items->size() : 0);
+  const auto searched = [&](const InputItem& item) {
+    return item.kind == InputItem::Kind::kSearchOutput && version == ModelVersion::kV41;
+  };
+  tools.reserve_names(body.tools);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (searched((*body.items)[i])) {
+      tools.reserve_names((*body.items)[i].tools);
+    }
+  }
+  GALLEY_TRY(const auto names, tools.declare(std::move(body.tools), "tools", false, notes));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (searched((*body.items)[i])) {
+      GALLEY_TRY(found[i], tools.declare((*body.items)[i].tools,
+                                         "input[" + std::to_string(i) + "].tools", true, notes));
+    }
+  }
+  return found;
+}
+
+Result<void> convert_input(Body& body,
+                           Request& request,
+                           ResponsesTools& tools,
+                           const std::vector<std::vector<std::string>>& found) {
+  std::vector<Message>& messages = request.conversation.messages;
+  if (body.instructions && !body.instructions->empty()) {
+    messages.push_back({.role = Role::kSystem, .content = {.text = std::move(*body.instructions)}});
+  }
+  const Path at;
+  const Path input = at.member("input");
+  if (body.text_input) {
+    messages.push_back({.role = Role::kUser, .content = {.text = std::move(*body.text_input)}});
+  } else if (body.items) {
+    if (body.items->empty()) {
+      return invalid("Input items array must not be empty", input);
+    }
+    return convert_items(std::move(*body.items), request.version, request.compat, tools, found,
+                         messages, request.notes);
+  } else if (messages.empty()) {
+    return invalid("Either input or instructions must be provided", input);
+  }
+  return {};
+}
+
+Result<void> settle_tool_choice(ToolChoiceEntry choice,
+                                std::vector<DeclaredTool> declared,
+                                const CodecOptions& options,
+                                Request& request) {
+  if (choice.web_search && options.responses_reject_web_search) {
+    const Path at;
+    return invalid("Server tools are not supported", at.member("tool_choice"));
+  }
+  GALLEY_CHECK_OK(settle_tools(std::move(declared), choice.choice, options.compat,
+                               request.conversation, request.notes));
+  settle_announced_tools(request.conversation);
+  return {};
+}
+
+Result<void> settle_format(Body& body, Conversation& conversation, Compat compat) {
+  conversation.format = std::move(body.format);
+  if (conversation.format.kind == ResponseFormat::Kind::kJsonSchema) {
+    return settle_response_schema(conversation.format, body.strict_schema, compat,
+                                  "text.format.schema");
+  }
+  if (conversation.format.kind == ResponseFormat::Kind::kJsonObject &&
+      !mentions_json(conversation.messages)) {
+    const Path at;
+    return invalid(
+        "Response input messages must contain the word 'json' in some form to use 'text.format' of "
+        "type 'json_object'.",
+        at.member("input"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Request> parse_responses_request(std::string_view text, const CodecOptions& options) {
+  const Path at;
+  GALLEY_TRY(Json json, parse_body(text));
+  GALLEY_TRY(const Fields fields, Fields::open(json, at));
+  Request request{.protocol = Protocol::kResponses, .compat = options.compat};
+  Conversation& conversation = request.conversation;
+  GALLEY_TRY(Body body, Reader(fields, options.compat, request.notes).read());
+
+  GALLEY_TRY(request.version, find_model(options, body.model));
+  settle_thinking(std::nullopt, body.effort, options.default_thinking, conversation);
+  ResponsesTools tools(request.version, options);
+  GALLEY_TRY(const auto found, declare_tools(body, request.version, tools, request.notes));
+  GALLEY_CHECK_OK(convert_input(body, request, tools, found));
+  if (settle_reasoning(conversation.messages, conversation.thinking, !tools.declared.empty(),
+                       options.reject_missing_reasoning)) {
+    return invalid(missing_reasoning_text("reasoning_text"), at.member("input"));
+  }
+  GALLEY_CHECK_OK(
+      settle_tool_choice(std::move(body.tool_choice), std::move(tools.declared), options, request));
+  GALLEY_CHECK_OK(settle_format(body, conversation, options.compat));
+  GALLEY_TRY(request.constraint, make_constraint(conversation, conversation.format.kind !=
+                                                                   ResponseFormat::Kind::kText));
+  GALLEY_TRY(request.sampling, settle_sampling(body.sampling, conversation, request.version,
+                                               options.compat, request.notes));
+  request.output = make_output_format(conversation, {});
+  if (options.compat == Compat::kGalley) {
+    GALLEY_CHECK_OK(check_image_limits(conversation));
+  }
+  request.model = std::move(body.model);
+  request.stream = body.stream;
+  request.parallel_tool_calls = body.parallel_tool_calls;
+  request.user = std::move(body.user).value_or("");
+  request.responses_echo = Json(std::move(body.echo));
+  request.namespaced_tools = std::move(tools.namespaced);
+  request.custom_tools = std::move(tools.custom);
+  request.client_tool_search = tools.client_tool_search;
+  request.previous_response_id = std::move(body.previous_response_id);
+  request.store = body.store;
+  return request;
+}
+
+}  // namespace galley::recipe
