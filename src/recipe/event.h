@@ -38,6 +38,8 @@ enum class FinishReason : std::uint8_t {
   kLength,        // max_tokens or the context limit
   kContentFilter,
   kEndOfStream,  // the source ended without saying why
+  kBrokenCall,   // a tool call that cannot be used (malformed, or the source ended inside it): it
+                 // was refused, and nothing after it was read
 };
 
 // Views are valid during the call that delivers the event.

