@@ -33,11 +33,16 @@ inline constexpr std::size_t kToolCountMax = 4'096;
 inline constexpr std::size_t kStopBytesMax = 4'096;  // one stop string
 inline constexpr int kChoiceCountMax = 16;           // n
 inline constexpr std::size_t kLogitBiasCountMax = 1'024;
+inline constexpr std::size_t kTagBytesMax = 4'096;   // one tag of a tool block in a reply
 // Tool schemas repeated in a conversation where they are announced: a name of a few bytes stands
 // for a whole schema.
 inline constexpr std::size_t kAnnouncedBytesMax = std::size_t{16} << 20U;
-inline constexpr std::size_t kTagBytesMax = 4'096;   // one tag of a tool block in a reply
 inline constexpr std::size_t kUserIdBytesMax = 512;  // user_id, user, metadata.user_id
 inline constexpr std::size_t kNoteCountMax = 32;  // notes of one request; further ones are dropped
+
+// A tokenizer.json, which the operator chooses (the V4 file: 6.4 MB, 129,280 ids, 128 bytes).
+inline constexpr std::size_t kTokenizerJsonBytesMax = std::size_t{64} << 20U;
+inline constexpr std::size_t kTokenIdsMax = std::size_t{1} << 21U;
+inline constexpr std::size_t kTokenBytesMax = 1'024;  // one token as the file spells it
 
 }  // namespace galley::recipe

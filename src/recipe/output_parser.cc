@@ -588,7 +588,9 @@ void Parser::finish(std::optional<SourceFinish> reason) {
     return;
   }
   start(Started{});
-  if (!recipe02() && decoder_.pending()) {
+  // Half a character at the end of half a call is no use: it may be half of a marker.
+  if (!recipe02() && decoder_.pending() &&
+      (stage_ != Stage::kToolBlock || reason == SourceFinish::kStop)) {
     decoded_.clear();
     decoder_.flush(decoded_);
     consume(decoded_, ByteKind::kPlain);

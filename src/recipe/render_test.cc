@@ -1,8 +1,10 @@
 // Goal: prompts equal the reference's byte for byte, and control tokens stand only where the
 // template puts them (spec recipe 2, 4). Method: hand-built conversations for each rule, shown with
 // control tokens as {names}; then every golden and vector prompt through the request parsers.
+#include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
+#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -400,6 +402,59 @@ TEST(Render, NothingAtAll) {
   EXPECT_EQ(v41(chat({})), "{BOS}{Assistant}{/think}");
   EXPECT_EQ(v4(chat({})), "{BOS}{Assistant}{/think}");
   EXPECT_EQ(v41(thinking({})), "{BOS}{Assistant}{think}");
+}
+
+std::string first_difference(std::string_view got, std::string_view want) {
+  const auto [a, b] = std::ranges::mismatch(got, want);
+  const auto at = static_cast<std::size_t>(a - got.begin());
+  const std::size_t from = at < 60 ? 0 : at - 60;
+  return "byte " + std::to_string(at) + "\n got: ..." + std::string(got.substr(from, 140)) +
+         "\nwant: ..." + std::string(want.substr(from, 140));
+}
+
+// Every prompt the reference made, with the byte ranges of its control tokens and its images.
+void expect_golden_prompts(Protocol protocol, std::string_view name) {
+  int passed = 0;
+  for (const Json& record : golden_records("render", name)) {
+    SCOPED_TRACE(golden_string(record, "id"));
+    const Result<Request> request =
+        parse_request(protocol, golden_string(record, "body"), golden_options(record));
+    if (!request) {
+      ADD_FAILURE() << to_string(request.error());
+      continue;
+    }
+    const Prompt prompt = render(request->conversation, request->version);
+    const std::string& want = golden_string(record, "prompt");
+    bool same = prompt.text == want;
+    EXPECT_TRUE(same) << first_difference(prompt.text, want);
+    JsonArray spans;
+    for (const ControlSpan& span : prompt.controls) {
+      spans.emplace_back(JsonArray{Json(static_cast<std::int64_t>(span.begin)),
+                                   Json(static_cast<std::int64_t>(span.end))});
+    }
+    same &= Json(spans) == *record.find("special");
+    EXPECT_EQ(Json(spans), *record.find("special"));
+    JsonArray images;
+    constexpr std::array<std::string_view, 4> kDetails = {"low", "high", "original", "auto"};
+    for (const Image& image : prompt.images) {
+      images.emplace_back(JsonObject{{"kind", image.kind == Image::Kind::kUrl ? "url" : "data_url"},
+                                     {"detail", kDetails[static_cast<std::size_t>(image.detail)]},
+                                     {"path", image.path},
+                                     {"ref", image.reference}});
+    }
+    const Json* const wanted_images = record.find("images");
+    same &= to_json(Json(images)) == (wanted_images != nullptr ? to_json(*wanted_images) : "[]");
+    EXPECT_EQ(to_json(Json(images)), wanted_images != nullptr ? to_json(*wanted_images) : "[]");
+    passed += same ? 1 : 0;
+  }
+  std::cout << passed << " golden prompts of " << name << "\n";
+}
+
+TEST(RenderGolden, Chat) {
+  expect_golden_prompts(Protocol::kChat, "chat");
+}
+TEST(RenderGolden, Responses) {
+  expect_golden_prompts(Protocol::kResponses, "responses");
 }
 
 // Many calls of one turn, and their results in runs of two, cost linear time.

@@ -110,7 +110,7 @@ Result<void> read_function_call(const Fields& fields, Compat compat, InputItem& 
   }
   GALLEY_TRY(auto arguments, fields.text("arguments"));
   item.arguments = std::move(arguments).value_or("");
-  return {};
+  return settle_arguments(item.arguments, fields.at().member("arguments"));
 }
 
 Result<void> read_custom_call(const Fields& fields, InputItem& item) {
@@ -350,10 +350,15 @@ class Converter {
   // What begins something new needs every earlier call to be answered.
   Result<void> close_group(const Path& at) {
     if (!open_.empty()) {
-      // The reference names any of them; the first call that waits is the one a client can find.
-      const auto first = std::ranges::find_if(
-          group_.calls, [this](const ToolCall& call) { return open_.contains(call.id); });
-      return invalid("No tool output found for tool call " + first->id + ".", at);
+      // The reference names any of them, in the goldens the last. The first is the one whose answer
+      // a client should have sent first.
+      const auto is_open = [this](const ToolCall& call) { return open_.contains(call.id); };
+      const auto call =
+          compat_ == Compat::kGalley
+              ? std::ranges::find_if(group_.calls, is_open)
+              : std::ranges::find_if(group_.calls.rbegin(), group_.calls.rend(), is_open).base() -
+                    1;
+      return invalid("No tool output found for tool call " + call->id + ".", at);
     }
     flush_group();
     return {};

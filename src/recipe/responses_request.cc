@@ -349,8 +349,7 @@ Result<void> settle_tool_choice(ToolChoiceEntry choice,
   }
   GALLEY_CHECK_OK(settle_tools(std::move(declared), choice.choice, options.compat,
                                request.conversation, request.notes));
-  settle_announced_tools(request.conversation);
-  return {};
+  return settle_announced_tools(request.conversation);
 }
 
 Result<void> settle_format(Body& body, Conversation& conversation, Compat compat) {
