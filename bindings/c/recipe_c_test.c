@@ -269,8 +269,8 @@ static void test_bad_requests(void) {
 
   CHECK(galley_error_create(GALLEY_OVERLOADED, TEXT("try later"), GALLEY_MESSAGES, &error) ==
         GALLEY_OK);
-  CHECK(galley_error_http_status(error) == 503);
-  CHECK(contains(galley_error_body(error), "overloaded_error"));
+  CHECK(galley_error_http_status(error) == 429);
+  CHECK(contains(galley_error_body(error), "rate_limit_error"));
   galley_error_free(error);
 }
 

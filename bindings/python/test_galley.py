@@ -276,8 +276,8 @@ def test_failed_stream(tokenizer):
 
 def test_error_body():
     status, body = recipe.error_body("messages", "try later", code="overloaded")
-    assert status == 503
-    assert json.loads(body)["error"]["type"] == "overloaded_error"
+    assert status == 429
+    assert json.loads(body)["error"]["type"] == "rate_limit_error"
 
 
 def test_threads_share_a_tokenizer(tokenizer):
