@@ -22,8 +22,13 @@ using JsonObject = std::vector<JsonMember>;
 
 class Json {
  public:
-  // Defined below, where JsonMember is complete.
-  Json();                        // null
+  // Defined below JsonMember, which a destructor of the members needs whole.
+  Json() noexcept;  // null
+  Json(const Json& other);
+  Json(Json&& other) noexcept;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept;
+  ~Json();
   Json(std::nullptr_t);          // NOLINT(google-explicit-constructor)
   Json(bool value);              // NOLINT(google-explicit-constructor)
   Json(int value);               // NOLINT(google-explicit-constructor)
@@ -81,7 +86,12 @@ struct JsonMember {
   friend bool operator==(const JsonMember&, const JsonMember&) = default;
 };
 
-inline Json::Json() = default;
+inline Json::Json() noexcept = default;
+inline Json::Json(const Json& other) = default;
+inline Json::Json(Json&& other) noexcept = default;
+inline Json& Json::operator=(const Json& other) = default;
+inline Json& Json::operator=(Json&& other) noexcept = default;
+inline Json::~Json() = default;
 inline Json::Json(std::nullptr_t) {}
 inline Json::Json(bool value) : value_(value) {}
 inline Json::Json(int value) : value_(std::int64_t{value}) {}

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "recipe/event.h"
+#include "recipe/output_parser.h"
+#include "recipe/reply.h"
+#include "recipe/request.h"
+#include "recipe/tokenizer.h"
+
+namespace galley::bindings {
+
+// Generated ids: 20 characters of [A-Za-z0-9], repeatable from a seed.
+class RandomIds final : public recipe::IdSource {
+ public:
+  explicit RandomIds(Seed seed) : random_(seed, 0) {}
+  std::string next_id() override;
+
+ private:
+  Random random_;
+};
+
+struct SessionOptions {
+  std::optional<bool> stream;  // default: as the request asks
+  std::string id;              // of the reply; empty: a random one
+  std::optional<std::int64_t> created_s;
+  std::optional<Seed> id_seed;
+  bool usage_chunk = false;
+};
+
+// Log probabilities as engines have them, by id.
+struct IdLogprob {
+  float logprob{};
+  std::vector<std::pair<TokenId, float>> top;
+};
+
+// One reply from generated tokens (or text) to bytes: the parser, the encoder and what they need to
+// stay alive, for languages in which tying them together is awkward. One thread at a time.
+class Session {
+ public:
+  // `tokenizer` is null for a reply that is fed text. `clock` must outlive the session.
+  Session(std::shared_ptr<const recipe::Request> request,
+          std::shared_ptr<const recipe::Tokenizer> tokenizer,
+          SessionOptions options,
+          const Clock& clock);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Each appends what is to be sent to bytes(). Error: kInvalidArgument after the end, and for the
+  // misuses OutputParser names.
+  [[nodiscard]] Result<void> start(const recipe::Started& started);
+  [[nodiscard]] Result<void> feed_tokens(std::span<const TokenId> ids,
+                                         std::span<const IdLogprob> logprobs = {});
+  [[nodiscard]] Result<void> feed_text(std::string_view text, std::int64_t token_count);
+  [[nodiscard]] Result<void> finish(std::optional<recipe::SourceFinish> reason);
+  // When a stop string has matched, the reply is complete whatever happens to the source: the same
+  // as finish().
+  [[nodiscard]] Result<void> fail(const Error& error);
+  [[nodiscard]] Result<void> keep_alive();
+
+  // A stop string matched: the source should be cancelled.
+  [[nodiscard]] bool finished() const { return parser_->finished(); }
+  [[nodiscard]] const recipe::Request& request() const { return *request_; }
+  // What was made and not yet taken; the caller clears it.
+  [[nodiscard]] std::string& bytes() { return bytes_; }
+
+ private:
+  [[nodiscard]] Result<void> check_open() const;
+  // Before anything that can end the reply, for the time a Response says it was completed at.
+  void tell_time();
+
+  std::shared_ptr<const recipe::Request> request_;  // shared with the caller's handle
+  std::shared_ptr<const recipe::Tokenizer> tokenizer_;
+  const Clock& clock_;
+  RandomIds call_ids_;
+  std::string bytes_;
+  std::unique_ptr<recipe::StreamEncoder> stream_;  // one of the two
+  std::unique_ptr<recipe::WholeEncoder> whole_;
+  std::unique_ptr<recipe::OutputParser> parser_;
+  bool started_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace galley::bindings
