@@ -196,8 +196,15 @@ class Reader {
 
   Result<void> read_assistant(const Fields& message, ChatMessage& out) {
     GALLEY_TRY(out.reasoning, message.text("reasoning_content"));
-    if (galley_ && !out.reasoning) {
-      GALLEY_TRY(out.reasoning, message.text("reasoning"));
+    if (galley_) {
+      // Some clients replay it under this name; others keep something else there.
+      Json* const alias = message.find("reasoning");
+      if (!out.reasoning && alias != nullptr && alias->string() != nullptr) {
+        out.reasoning = std::move(*alias->string());
+      }
+      if (message.find("refusal") != nullptr) {
+        add_note(notes_, "`refusal` of messages is ignored");
+      }
     }
     GALLEY_TRY(const std::optional<bool> prefix, message.boolean("prefix"));
     out.prefix = prefix.value_or(false);

@@ -386,6 +386,8 @@ TEST(ChatRequest, C020EarlierReasoningMayBeMissing) {
   EXPECT_NE(given.find("<think>why</think>"), std::string::npos);
   // An alias some clients replay.
   EXPECT_EQ(prompt_of(parsed(body(R"(,"reasoning":"why")"))), given);
+  EXPECT_EQ(prompt_of(parsed(body(R"(,"reasoning":{"x":1},"refusal":"no")"))),
+            prompt_of(parsed(body(""))));
 
   CodecOptions strict = options();
   strict.reject_missing_reasoning = true;

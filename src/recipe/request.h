@@ -120,9 +120,9 @@ struct Request {
   std::vector<std::string> notes;
 };
 
-// Error: kInvalidArgument (HTTP 400) with the reference's exact text in `what` (spec 5.3) and the
-// offending path in `where` ("messages[3].content[0].type"); kNotFound / kUnimplemented for what is
-// refused by name. Linear in `body`.
+// Error: kInvalidArgument (HTTP 400), also for what is refused by name, with the reference's exact
+// text in `what` (spec 5.3) and the offending path in `where` ("messages[3].content[0].type", never
+// empty); kTooLarge above kBodyBytesMax. Linear in `body`.
 [[nodiscard]] Result<Request> parse_request(Protocol protocol,
                                             std::string_view body,
                                             const CodecOptions& options);

@@ -293,8 +293,10 @@ Result<ModelVersion> find_model(const CodecOptions& options, std::string_view na
     names.append(names.empty() ? "" : ", ").append(known);
   }
   const Path body;
+  // The reference repeats the name in full.
+  const std::string_view shown = options.compat == Compat::kGalley ? clipped(name) : name;
   return invalid(
-      "The supported API model names are " + names + ", but you passed " + std::string(name) + ".",
+      "The supported API model names are " + names + ", but you passed " + std::string(shown) + ".",
       body.member("model"));
 }
 

@@ -181,6 +181,11 @@ TEST(Request, ErrorTextsDoNotRepeatHugeValues) {
   const Result<Request> request = parse_chat_request(
       R"({"model":"m","messages":[{"role":")" + huge + R"("}]})", options(Compat::kGalley));
   EXPECT_LT(request.error().what.size(), 300U);
+  EXPECT_LT(
+      parse_chat_request(R"({"messages":[],"model":")" + huge + R"("})", options(Compat::kGalley))
+          .error()
+          .what.size(),
+      300U);
 }
 
 // Eight times the input may take about eight times as long; quadratic code would take 64 times.
