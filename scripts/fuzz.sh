@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for an equal share of SECONDS (default 60), from its corpus. Needs a built `fuzz` preset.
+# Runs every fuzz target for an equal share of SECONDS (default 60), from its corpus. Needs a built `asan` preset.
 #   scripts/fuzz.sh [SECONDS] [TARGET ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(find build/fuzz/fuzz -maxdepth 1 -name '*_fuzz' -printf '%f\n' | sort)
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(find build/asan/fuzz -maxdepth 1 -name '*_fuzz' -printf '%f\n' | sort)
 share=$((seconds / ${#targets[@]}))
 [ "$share" -ge 1 ] || share=1
 total=0
@@ -14,7 +14,7 @@ for target in "${targets[@]}"; do
   found=$(mktemp -d)
   log=$(mktemp)
   # New inputs go to a scratch folder: the committed corpus grows only by hand.
-  if ! "build/fuzz/fuzz/$target" -max_total_time="$share" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 \
+  if ! "build/asan/fuzz/$target" -max_total_time="$share" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 \
       -artifact_prefix="$found/" "$found" "fuzz/corpus/${target%_fuzz}" >"$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "fuzz: $target failed; its input is in $found" >&2
