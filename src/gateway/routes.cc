@@ -218,8 +218,8 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
     case Action::kReady:
       return exchange->respond(ready());
     case Action::kMetrics:
-      return exchange->respond({.headers = {{"content-type", "text/plain; version=0.0.4"}},
-                                .body = metrics_.render()});
+      return exchange->respond(
+          {.headers = {{"content-type", "text/plain; version=0.0.4"}}, .body = metrics_.render()});
     case Action::kNotBuilt:
       break;  // refuse_early() took it
   }

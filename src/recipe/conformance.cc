@@ -1057,7 +1057,7 @@ void check_error_vector(const Json& entry, Differences& out) {
   if (request) {
     out.push_back("accepted, want error: " + text_of(entry, "message"));
   } else {
-    expect_error(entry, true, request.error(), out);
+    expect_error(record, true, request.error(), out);
   }
 }
 

@@ -1,11 +1,11 @@
-// Goal: the codec equals the reference on every golden record and vector, and the checker itself can fail. Method:
-// check_file over tests/golden with the V4 vocabulary; then records with one wrong value each.
+// Goal: the codec equals the reference on every golden record and vector, and the checker itself
+// can fail. Method: check_file over tests/golden with the V4 vocabulary; then records with one
+// wrong value each.
 #include "recipe/conformance.h"
 
 #include <cstdlib>
-#include <string>
-
 #include <gtest/gtest.h>
+#include <string>
 
 #include "recipe/control.h"
 
@@ -17,7 +17,8 @@ const ConformanceTokenizers& tokenizers() {
     const char* const path = std::getenv("GALLEY_V4_TOKENIZER");
     const auto load = [&](const TokenizerOptions& options) {
       auto tokenizer = Tokenizer::from_file(path == nullptr ? "" : path, options);
-      EXPECT_TRUE(tokenizer) << "GALLEY_V4_TOKENIZER must name the V4 tokenizer.json (scripts/setup.sh test)";
+      EXPECT_TRUE(tokenizer)
+          << "GALLEY_V4_TOKENIZER must name the V4 tokenizer.json (scripts/setup.sh test)";
       return tokenizer ? *tokenizer : nullptr;
     };
     return ConformanceTokenizers{.v4 = load({}), .v41 = load({.rename = v41_renames()})};
@@ -40,9 +41,15 @@ void expect_all_pass(const std::string& file, std::size_t records, std::size_t n
   EXPECT_EQ(skipped, not_applicable);
 }
 
-TEST(Conformance, GoldenRecords) { expect_all_pass("recipe_golden.jsonl", 638, 0); }
-TEST(Conformance, TokenizerRecords) { expect_all_pass("tokenizer_golden.jsonl", 400, 0); }
-TEST(Conformance, Vectors) { expect_all_pass("recipe_vectors.json", 127, 2); }
+TEST(Conformance, GoldenRecords) {
+  expect_all_pass("recipe_golden.jsonl", 638, 0);
+}
+TEST(Conformance, TokenizerRecords) {
+  expect_all_pass("tokenizer_golden.jsonl", 400, 0);
+}
+TEST(Conformance, Vectors) {
+  expect_all_pass("recipe_vectors.json", 127, 2);
+}
 
 }  // namespace
 }  // namespace galley::recipe

@@ -33,7 +33,7 @@ inline constexpr std::size_t kToolCountMax = 4'096;
 inline constexpr std::size_t kStopBytesMax = 4'096;  // one stop string
 inline constexpr int kChoiceCountMax = 16;           // n
 inline constexpr std::size_t kLogitBiasCountMax = 1'024;
-inline constexpr std::size_t kTagBytesMax = 4'096;   // one tag of a tool block in a reply
+inline constexpr std::size_t kTagBytesMax = 4'096;  // one tag of a tool block in a reply
 // Tool schemas repeated in a conversation where they are announced: a name of a few bytes stands
 // for a whole schema.
 inline constexpr std::size_t kAnnouncedBytesMax = std::size_t{16} << 20U;

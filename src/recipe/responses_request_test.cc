@@ -2,7 +2,6 @@
 // recipe 6.4), and every wrong body gets an error with its place. Method: the golden errors
 // (prompts are in render_test.cc), hand-written bodies for each rule, mutations of a body that uses
 // every field, large inputs.
-#include <chrono>
 #include <gtest/gtest.h>
 #include <string>
 #include <string_view>
@@ -680,7 +679,7 @@ TEST(ResponsesRequest, PlacesOfTypeErrors) {
 
 // Time grows with the input, also where names clash, ids repeat or answers wait for each other.
 TEST(ResponsesRequest, LinearInItsInput) {
-  constexpr int kCount = 5'000;
+  constexpr int kCount = 40'000;  // quadratic work would run into the test's time limit
   std::string calls = R"("input":[)";
   std::string outputs;
   std::string names;
@@ -691,7 +690,6 @@ TEST(ResponsesRequest, LinearInItsInput) {
     outputs += R"({"type":"function_call_output","call_id":")" + id + R"(","output":"r"},)";
   }
   outputs.pop_back();
-  const auto start = std::chrono::steady_clock::now();
   const Result<Request> request = parse(calls + outputs + "]");
   ASSERT_TRUE(request) << to_string(request.error());
   EXPECT_EQ(request->conversation.messages.size(), kCount + 1U);
@@ -708,7 +706,6 @@ TEST(ResponsesRequest, LinearInItsInput) {
   }
   clashes.back() = ']';
   ASSERT_TRUE(parse(clashes, options(ModelVersion::kV4)));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
 TEST(ResponsesRequest, Limits) {
