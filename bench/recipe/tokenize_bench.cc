@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <fmt/core.h>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <fmt/core.h>
 
 #include "recipe/tokenizer.h"
 
@@ -31,8 +30,7 @@ double cpu_s() {
 }
 
 double wall_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::vector<std::string_view> documents(std::string_view text) {
@@ -76,12 +74,8 @@ void print(const char* name, const Run& run, std::size_t bytes) {
   const auto rate = [](std::size_t count, double seconds) {
     return static_cast<double>(count) / seconds * 1e-6;
   };
-  fmt::print("{:8} {:7.2f} MB/s cpu {:7.2f} MB/s wall {:6.2f} M tokens/s cpu {} tokens\n",
-             name,
-             rate(bytes, run.cpu),
-             rate(bytes, run.wall),
-             rate(run.tokens, run.cpu),
-             run.tokens);
+  fmt::print("{:8} {:7.2f} MB/s cpu {:7.2f} MB/s wall {:6.2f} M tokens/s cpu {} tokens\n", name,
+             rate(bytes, run.cpu), rate(bytes, run.wall), rate(run.tokens, run.cpu), run.tokens);
 }
 
 }  // namespace

@@ -141,6 +141,16 @@ TEST(RealLoop, WakesForTasksOfOtherThreadsInTheirOrder) {
   EXPECT_TRUE(std::ranges::is_sorted(ran));
 }
 
+TEST(RealLoop, APastTimeMeansNowAndOvertakesNobody) {
+  RealLoop loop;
+  std::string ran;
+  loop.post([&] { ran += 'a'; });
+  loop.at(TimeNs::min(), [&] { ran += 'b'; });
+  loop.post([&] { loop.stop(); });
+  loop.run();
+  EXPECT_EQ(ran, "ab");
+}
+
 TEST(RealLoop, StopBeforeRunIsNotLost) {
   RealLoop loop;
   loop.post([] { FAIL() << "ran after stop"; });

@@ -32,7 +32,9 @@ class Positions {
   Positions& operator=(const Positions&) = delete;
 
   void add(std::size_t at) { words_[at / 64] |= std::uint64_t{1} << (at % 64); }
-  [[nodiscard]] bool has(std::size_t at) const { return ((words_[at / 64] >> (at % 64)) & 1U) != 0; }
+  [[nodiscard]] bool has(std::size_t at) const {
+    return ((words_[at / 64] >> (at % 64)) & 1U) != 0;
+  }
 
  private:
   static constexpr std::size_t kInline = 4;
@@ -158,8 +160,7 @@ Result<Bpe> Bpe::build(const std::vector<Merge>& merges, const std::vector<Token
     const Merge merge = merges[symbol - kByteCount];
     GALLEY_ASSERT(std::max(merge.left, merge.right) < symbol);
     bpe.symbols_[symbol].parts = merge;
-    bpe.symbols_[symbol].bytes =
-        bpe.symbols_[merge.left].bytes + bpe.symbols_[merge.right].bytes;
+    bpe.symbols_[symbol].bytes = bpe.symbols_[merge.left].bytes + bpe.symbols_[merge.right].bytes;
     bpe.pairs_.insert(merge.left, merge.right, symbol);
   }
 
@@ -180,7 +181,8 @@ Result<Bpe> Bpe::build(const std::vector<Merge>& merges, const std::vector<Token
   std::size_t begin = 0;
   for (Symbol symbol = 0; symbol != count; ++symbol) {
     if (reached[symbol]) {
-      spelled.emplace_back(std::string_view(texts).substr(begin, bpe.symbols_[symbol].bytes), symbol);
+      spelled.emplace_back(std::string_view(texts).substr(begin, bpe.symbols_[symbol].bytes),
+                           symbol);
     }
     begin += bpe.symbols_[symbol].bytes;
   }
@@ -258,9 +260,8 @@ void Bpe::encode(std::span<const std::string_view> pieces, std::vector<TokenId>&
       }
     }
     for (std::size_t i = 0; i != group.size(); ++i) {
-      const TokenId token = group[i].size() <= Whole::kBytesMax
-                                ? whole_.find(places[i].key, places[i].slot)
-                                : kNone;
+      const TokenId token =
+          group[i].size() <= Whole::kBytesMax ? whole_.find(places[i].key, places[i].slot) : kNone;
       if (token != kNone) {
         ids.push_back(token);
       } else {

@@ -72,8 +72,7 @@ class ByteTrie::Builder {
 
   [[nodiscard]] bool fits(std::size_t base, std::span<const unsigned char> labels) const {
     return !base_used_[base] &&
-           std::ranges::all_of(labels,
-                               [&](unsigned char label) { return is_free(base ^ label); });
+           std::ranges::all_of(labels, [&](unsigned char label) { return is_free(base ^ label); });
   }
 
   // A base under which every label finds a free node; they lie in one aligned block of 256. A lone

@@ -520,7 +520,7 @@ void strip_billing_header(Content& content) {
     content = {};
     return;
   }
-  std::erase_if(content.images, [&](const Image& image) { return image.offset <= start; });
+  // Images come after the first part's text and "\n\n", hence after the cut.
   const std::size_t stop =
       content.images.empty() ? content.text.size() : content.images.front().offset;
   while (const std::size_t bytes =

@@ -1,10 +1,9 @@
 #include "recipe/control.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
-
-#include <fmt/core.h>
 
 #include "base/check.h"
 #include "recipe/tokenizer.h"
@@ -40,9 +39,13 @@ constexpr std::array<std::string_view, kControlCount> kSpellings = {
     "<｜/polygon｜>",
 };
 
-bool only_v41(Control control) { return control == Control::kSystem || control == Control::kImage; }
+bool only_v41(Control control) {
+  return control == Control::kSystem || control == Control::kImage;
+}
 
-bool optional(Control control) { return control >= Control::kFimBegin; }
+bool optional(Control control) {
+  return control >= Control::kFimBegin;
+}
 
 std::optional<TokenId> find_id(const Tokenizer& tokenizer, Control control) {
   if (control == Control::kImage) {

@@ -48,10 +48,10 @@ inline constexpr std::size_t kControlCount = 21;
 // Ids of the control tokens in one vocabulary.
 class ControlIds {
  public:
-  // Looks every spelling up among the added tokens; the image placeholder also has the name that the
-  // V4.1 checkpoint gives it. V4 has neither system nor image token: they are kAbsent. Error: kInvalidArgument naming the first one
-  // that is missing and that `version` needs. Grounding and FIM tokens are optional (a small
-  // vocabulary may lack them).
+  // Looks every spelling up among the added tokens; the image placeholder also has the name that
+  // the V4.1 checkpoint gives it. V4 has neither system nor image token: they are kAbsent. Error:
+  // kInvalidArgument naming the first one that is missing and that `version` needs. Grounding and
+  // FIM tokens are optional (a small vocabulary may lack them).
   static Result<ControlIds> find(const Tokenizer& tokenizer, ModelVersion version);
 
   static constexpr TokenId kAbsent = ~TokenId{0};
@@ -63,8 +63,9 @@ class ControlIds {
   std::array<TokenId, kControlCount> ids_{};
 };
 
-// For TokenizerOptions::rename: makes the V4 vocabulary file, whose ids V4.1 shares, name its tokens
-// as V4.1 prompts do. A V4.1 file stays as it is, but for the image placeholder's second name.
+// For TokenizerOptions::rename: makes the V4 vocabulary file, whose ids V4.1 shares, name its
+// tokens as V4.1 prompts do. A V4.1 file stays as it is, but for the image placeholder's second
+// name.
 [[nodiscard]] std::vector<std::pair<TokenId, std::string>> v41_renames();
 
 }  // namespace galley::recipe

@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <simdjson.h>
 #include <unordered_map>
@@ -381,10 +383,42 @@ std::string to_json(const Json& value, JsonStyle style) {
   return out;
 }
 
+namespace {
+
+// First position from `from` on whose eight bytes may need an escape, or the last few bytes. A
+// streamed reply is escaped token by token: this is the codec's innermost loop.
+std::size_t skip_plain(std::string_view text, std::size_t from) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101U;
+  constexpr std::uint64_t kHighs = 0x8080808080808080U;
+  for (; from + sizeof(std::uint64_t) <= text.size(); from += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data() + from, sizeof(word));
+    const std::uint64_t quote = word ^ (kOnes * '"');
+    const std::uint64_t backslash = word ^ (kOnes * '\\');
+    // The high bit of a byte below n is set in (x - n) & ~x; borrows can only add hits.
+    const std::uint64_t hits = ((word - kOnes * 0x20) & ~word) | ((quote - kOnes) & ~quote) |
+                               ((backslash - kOnes) & ~backslash);
+    if ((hits & kHighs) != 0) {
+      break;
+    }
+  }
+  return from;
+}
+
+}  // namespace
+
 void append_json_escaped(std::string_view text, std::string& out) {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::size_t plain = 0;
+  std::size_t checked = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
+    if (i >= checked) {
+      i = skip_plain(text, i);
+      checked = i + sizeof(std::uint64_t);
+      if (i >= text.size()) {
+        break;
+      }
+    }
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte >= 0x20 && byte != '"' && byte != '\\') {
       continue;

@@ -22,19 +22,24 @@ using JsonObject = std::vector<JsonMember>;
 
 class Json {
  public:
-  Json() = default;                                      // null
-  Json(std::nullptr_t) {}                                // NOLINT(google-explicit-constructor)
-  Json(bool value) : value_(value) {}                    // NOLINT(google-explicit-constructor)
-  Json(int value) : value_(std::int64_t{value}) {}       // NOLINT(google-explicit-constructor)
-  Json(std::int64_t value) : value_(value) {}            // NOLINT(google-explicit-constructor)
-  Json(std::uint64_t value) : value_(value) {}           // NOLINT(google-explicit-constructor)
-  Json(double value) : value_(value) {}                  // NOLINT(google-explicit-constructor)
-  Json(std::string value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Json(std::string_view value)
-      : value_(std::string(value)) {}                      // NOLINT(google-explicit-constructor)
-  Json(const char* value) : value_(std::string(value)) {}  // NOLINT(google-explicit-constructor)
-  Json(JsonArray value) : value_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
-  Json(JsonObject value) : value_(std::move(value)) {}     // NOLINT(google-explicit-constructor)
+  // Defined below JsonMember, which a destructor of the members needs whole.
+  Json() noexcept;  // null
+  Json(const Json& other);
+  Json(Json&& other) noexcept;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept;
+  ~Json();
+  Json(std::nullptr_t);          // NOLINT(google-explicit-constructor)
+  Json(bool value);              // NOLINT(google-explicit-constructor)
+  Json(int value);               // NOLINT(google-explicit-constructor)
+  Json(std::int64_t value);      // NOLINT(google-explicit-constructor)
+  Json(std::uint64_t value);     // NOLINT(google-explicit-constructor)
+  Json(double value);            // NOLINT(google-explicit-constructor)
+  Json(std::string value);       // NOLINT(google-explicit-constructor)
+  Json(std::string_view value);  // NOLINT(google-explicit-constructor)
+  Json(const char* value);       // NOLINT(google-explicit-constructor)
+  Json(JsonArray value);         // NOLINT(google-explicit-constructor)
+  Json(JsonObject value);        // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] bool is_number() const { return number().has_value(); }
@@ -80,6 +85,24 @@ struct JsonMember {
   Json value;
   friend bool operator==(const JsonMember&, const JsonMember&) = default;
 };
+
+inline Json::Json() noexcept = default;
+inline Json::Json(const Json& other) = default;
+inline Json::Json(Json&& other) noexcept = default;
+inline Json& Json::operator=(const Json& other) = default;
+inline Json& Json::operator=(Json&& other) noexcept = default;
+inline Json::~Json() = default;
+inline Json::Json(std::nullptr_t) {}
+inline Json::Json(bool value) : value_(value) {}
+inline Json::Json(int value) : value_(std::int64_t{value}) {}
+inline Json::Json(std::int64_t value) : value_(value) {}
+inline Json::Json(std::uint64_t value) : value_(value) {}
+inline Json::Json(double value) : value_(value) {}
+inline Json::Json(std::string value) : value_(std::move(value)) {}
+inline Json::Json(std::string_view value) : value_(std::string(value)) {}
+inline Json::Json(const char* value) : value_(std::string(value)) {}
+inline Json::Json(JsonArray value) : value_(std::move(value)) {}
+inline Json::Json(JsonObject value) : value_(std::move(value)) {}
 
 // Appends or replaces (keeping the position) a member of `object`.
 void set_member(JsonObject& object, std::string_view key, Json value);

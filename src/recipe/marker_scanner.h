@@ -36,18 +36,28 @@ class MarkerSet {
 
  private:
   friend class MarkerScanner;
+  struct Symbol {
+    std::uint16_t value;     // byte | kind
+    std::uint16_t fallback;  // longest proper border of the symbols before this one
+  };
   struct Marker {
     int id{};
-    std::vector<std::uint16_t> symbols;   // byte | kind
-    std::vector<std::uint32_t> fallback;  // [n]: longest proper border of the first n symbols
+    std::vector<Symbol> symbols;
     std::uint16_t mask = 0x1ff;
     bool newlines_before{};
     bool needs_text{};
   };
 
+  void add_start(char byte);
+  // First position from `from` on at which a marker may begin.
+  [[nodiscard]] std::size_t find_start(std::string_view text, std::size_t from) const;
+
   bool by_spelling_;
   std::vector<Marker> markers_;
   std::array<bool, 256> starts_{};  // bytes at which some marker may begin
+  // The same bytes while they are few, for comparing many positions at once; else count > 4.
+  std::array<char, 4> few_starts_{};
+  std::size_t start_count_ = 0;
 };
 
 class MarkerScanner {
@@ -122,9 +132,7 @@ MarkerScanner::Step MarkerScanner::feed(std::string_view text, ByteKind kind, On
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (hold == 0) {  // nothing begun: skip to where something can begin
       const std::size_t from = i;
-      while (i < text.size() && !set_->starts_[static_cast<unsigned char>(text[i])]) {
-        ++i;
-      }
+      i = set_->find_start(text, i);
       text_seen_ = text_seen_ || i > from;
       if (i == text.size()) {
         break;

@@ -1046,6 +1046,9 @@ Result<Request> parse_messages_request(std::string_view text, const CodecOptions
   }
   GALLEY_CHECK_OK(
       settle_tools(std::move(body.tools), choice, options.compat, conversation, request.notes));
+  if (galley && body.any_tool && conversation.tools.empty()) {
+    add_note(request.notes, "`tool_choice` is ignored: no tools are declared");
+  }
   GALLEY_CHECK_OK(settle_announced_tools(conversation));
   if (body.format.kind == ResponseFormat::Kind::kJsonSchema) {
     conversation.format = std::move(body.format);

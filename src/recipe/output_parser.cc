@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <simdjson.h>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +17,13 @@ namespace {
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 constexpr std::size_t kStrayTagBytesMax = 32;  // `parameter>` is the longest real one
 
-bool is_ascii(std::string_view text) {
-  return std::ranges::all_of(text, [](char byte) { return static_cast<signed char>(byte) >= 0; });
+bool is_well_formed(std::string_view text) {
+  constexpr std::size_t kShort = 16;  // where the call costs more than the loop
+  if (text.size() <= kShort &&
+      std::ranges::all_of(text, [](char byte) { return static_cast<signed char>(byte) >= 0; })) {
+    return true;
+  }
+  return simdjson::validate_utf8(text.data(), text.size());
 }
 
 // Log-probabilities that wait for the text their tokens belong to. Positions count the decoded
@@ -139,7 +145,7 @@ class Parser final : public OutputParser {
   bool newline_is_stop_ = false;
 
   MarkerSet reasoning_;
-  MarkerSet answer_;  // also JSON search and after, which only lack or add markers
+  MarkerSet answer_;
   MarkerSet json_search_;
   MarkerSet json_body_;
   MarkerSet json_after_;
@@ -232,33 +238,38 @@ void Parser::build_sets(const Request& request) {
     const MarkerSet::Options options{.any_kind = !recipe02(),
                                      .plain_only = recipe02(),
                                      .needs_text = only_newlines && !recipe02()};
-    answer_.add(id, stop, options);
-    json_body_.add(id, stop, options);
+    (json_output_ ? json_body_ : answer_).add(id, stop, options);
     newline_is_stop_ = newline_is_stop_ || stop == "\n";
     stops_.push_back(stop);
   }
-  json_search_.add(kFence, "```json\n");
-  json_search_.add(kFence, "```\n");
-  json_search_.add(kBrace, "{");
-  json_search_.add(kBracket, "[");
-  json_body_.add(kFenceEnd, "\n```");
+  const std::vector<MarkerSet*> answer_sets =
+      json_output_ ? std::vector<MarkerSet*>{&json_search_, &json_after_}
+                   : std::vector<MarkerSet*>{&answer_};
+  if (json_output_) {
+    json_search_.add(kFence, "```json\n");
+    json_search_.add(kFence, "```\n");
+    json_search_.add(kBrace, "{");
+    json_search_.add(kBracket, "[");
+    json_body_.add(kFenceEnd, "\n```");
+  }
   if (parse_tool_calls_ || drop_markup_) {
-    for (MarkerSet* set : {&answer_, &json_search_, &json_after_}) {
-      set->add(kBlockOpen, "<｜DSML｜", kNewlinesBefore);
-    }
-    if (!recipe02()) {
-      json_body_.add(kBlockOpen, "<｜DSML｜", kNewlinesBefore);
-      for (MarkerSet* set : {&answer_, &json_search_, &json_body_, &json_after_}) {
-        set->add(kStrayClose, "</｜DSML｜");
-        set->add(kStrayMarker, "｜DSML｜");
+    const auto add_markup = [this](MarkerSet& set) {
+      set.add(kBlockOpen, "<｜DSML｜", kNewlinesBefore);
+      if (!recipe02()) {
+        set.add(kStrayClose, "</｜DSML｜");
+        set.add(kStrayMarker, "｜DSML｜");
       }
+    };
+    std::ranges::for_each(answer_sets, add_markup,
+                          [](MarkerSet* set) -> MarkerSet& { return *set; });
+    if (json_output_ && !recipe02()) {
+      add_markup(json_body_);
     }
   }
   if (parse_tool_calls_) {
     reasoning_.add(kBlockOpen, "<｜DSML｜", kNewlinesBefore);
   }
-  answer_.add(kThinkClose, "</think>");
-  json_search_.add(kThinkClose, "</think>");
+  answer_sets.front()->add(kThinkClose, "</think>");
   reasoning_.add(kThinkClose, "</think>", kNewlinesBefore);
 }
 
@@ -307,7 +318,9 @@ void Parser::feed_text(std::string_view text, std::int64_t token_count) {
   start(Started{});
   usage_.completion_tokens += token_count;
   if (recipe02()) {
-    feed_piece_recipe02(text, ByteKind::kPlain, 0);
+    decoded_.clear();
+    decoder_.feed(text, decoded_);
+    feed_piece_recipe02(decoded_, ByteKind::kPlain, 0);
   } else {
     decode(text, ByteKind::kPlain);
   }
@@ -359,7 +372,7 @@ void Parser::decode(std::string_view bytes, ByteKind kind) {
     decoder_.flush(decoded_);
     consume(decoded_, ByteKind::kPlain);
   }
-  if (!decoder_.pending() && is_ascii(bytes)) {
+  if (!decoder_.pending() && is_well_formed(bytes)) {
     consume(bytes, kind);
     return;
   }
@@ -594,6 +607,11 @@ void Parser::finish(std::optional<SourceFinish> reason) {
     decoded_.clear();
     decoder_.flush(decoded_);
     consume(decoded_, ByteKind::kPlain);
+  }
+  if (recipe02() && tokenizer_ == nullptr) {  // of ids it loses the last, incomplete ones
+    decoded_.clear();
+    decoder_.flush(decoded_);
+    feed_piece_recipe02(decoded_, ByteKind::kPlain, 0);
   }
   if (finished_) {
     return;

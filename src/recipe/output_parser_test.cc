@@ -549,5 +549,294 @@ TEST(OutputParser, Recipe02CopiesWhatItFinds) {
   EXPECT_EQ(cut.reason, FinishReason::kToolCalls);
 }
 
+// ---- ids
+
+class SmallVocabulary : public testing::Test {
+ protected:
+  static std::shared_ptr<const Tokenizer> tokenizer() {
+    static const auto loaded = Tokenizer::from_file(GALLEY_TESTS_DIR "/data/small_tokenizer.json");
+    EXPECT_TRUE(loaded) << to_string(loaded.error());
+    return *loaded;
+  }
+  // Control tokens by name, everything else as plain text.
+  static std::vector<TokenId> ids(std::string_view text) {
+    std::vector<TokenId> out;
+    tokenizer()->encode_with_added(text, out);
+    return out;
+  }
+  static std::vector<TokenId> plain_ids(std::string_view text) {
+    std::vector<TokenId> out;
+    tokenizer()->encode(text, out);
+    return out;
+  }
+  // All at once, after checking that one at a time and random groups give the same.
+  static Transcript whole(const Request& request,
+                          const std::vector<TokenId>& all,
+                          SourceFinish finish = kStop,
+                          const std::vector<TokenLogprob>& logprobs = {}) {
+    const auto grouped = [&](const std::function<std::size_t()>& next) {
+      return transcript_of(request, tokenizer(), finish, [&](OutputParser& parser) {
+        for (std::size_t at = 0; at < all.size();) {
+          const std::size_t count = std::min(next(), all.size() - at);
+          EXPECT_TRUE(parser.feed_tokens(std::span(all).subspan(at, count),
+                                         logprobs.empty()
+                                             ? std::span<const TokenLogprob>{}
+                                             : std::span(logprobs).subspan(at, count)));
+          at += count;
+        }
+      });
+    };
+    Transcript expected = grouped([&] { return all.size(); });
+    EXPECT_EQ(expected.problem, "");
+    EXPECT_EQ(grouped([] { return 1; }), expected);
+    std::mt19937 random(3);
+    for (int round = 0; round < 20; ++round) {
+      EXPECT_EQ(grouped([&] { return 1 + random() % 4; }), expected);
+    }
+    return expected;
+  }
+};
+
+TEST_F(SmallVocabulary, MarkersAreControlIdsOnly) {
+  std::vector<TokenId> all = plain_ids("a</think>b");
+  for (const TokenId id : ids("</think>c")) {
+    all.push_back(id);
+  }
+  const Transcript t = whole(thinking(), all);
+  EXPECT_EQ(t.reasoning, "a</think>b");
+  EXPECT_EQ(t.content, "c");
+  const std::string markup = block(call("f", parameter("x", "true", "y")));
+  EXPECT_EQ(whole(with_tools(), plain_ids(markup)).content, markup.substr(2));
+  EXPECT_EQ(arguments(whole(with_tools(), ids(markup))), R"({"x": "y"})");
+}
+
+TEST_F(SmallVocabulary, C012_GroupsOfTokensChangeNothing) {
+  const std::string text =
+      "plan</think>Look: 毕" + block(call("sh", parameter("cmd", "true", "make all 2>&1 毕") +
+                                                    parameter("n", "false", "12")));
+  const Transcript t = whole(thinking(), ids(text));
+  EXPECT_EQ(t.reasoning, "plan");
+  EXPECT_EQ(t.content, "Look: 毕");
+  EXPECT_EQ(arguments(t), R"({"cmd": "make all 2>&1 毕", "n": 12})");
+}
+
+TEST_F(SmallVocabulary, C023_HalvesOfACharacterStayTogether) {
+  std::vector<TokenId> all = plain_ids("č毕");
+  ASSERT_GT(all.size(), 2U);  // the small vocabulary spells them in bytes
+  EXPECT_EQ(whole(with_tools(), all).content, "č毕");
+  all.pop_back();
+  const Transcript t = whole(with_tools(), all);
+  EXPECT_EQ(t.content, "č\xEF\xBF\xBD");  // cut inside a character: shown and counted
+  EXPECT_EQ(t.usage.completion_tokens, std::ssize(all));
+  const Transcript lost =
+      transcript_of(recipe02(with_tools()), tokenizer(), kStop,
+                    [&](OutputParser& parser) { EXPECT_TRUE(parser.feed_tokens(all)); });
+  EXPECT_EQ(lost.content, "");
+  EXPECT_EQ(lost.usage.completion_tokens, 0);
+}
+
+TEST_F(SmallVocabulary, UsageCountsWhatWasSampled) {
+  const std::vector<TokenId> before = ids("\nplan\n</think>");
+  const std::vector<TokenId> all = ids("\nplan\n</think>\n\nYes");
+  const Transcript t = whole(thinking(), all);
+  EXPECT_EQ(t.usage.completion_tokens, std::ssize(all));
+  EXPECT_EQ(t.usage.reasoning_tokens, std::ssize(before));  // newlines and the marker too
+  EXPECT_EQ(whole(with_tools(), all).usage.reasoning_tokens, std::nullopt);
+  const Transcript emitted =
+      transcript_of(recipe02(thinking()), tokenizer(), kStop,
+                    [&](OutputParser& parser) { EXPECT_TRUE(parser.feed_tokens(all)); });
+  EXPECT_EQ(emitted.usage.reasoning_tokens, std::ssize(plain_ids("plan")));
+}
+
+TEST_F(SmallVocabulary, UsageEndsWithTheTokenThatCompletesAStopString) {
+  std::vector<TokenId> all = plain_ids("abEND");
+  const auto counted = std::ssize(all);
+  for (const TokenId id : plain_ids(" and more")) {
+    all.push_back(id);
+  }
+  EXPECT_EQ(whole(with_stops(with_tools(), {"END"}), all).usage.completion_tokens, counted);
+}
+
+TEST_F(SmallVocabulary, StopStringsMatchWhateverTokensSpellThem) {
+  EXPECT_EQ(whole(with_stops(with_tools(), {"<｜User｜>"}), ids("a<｜User｜>b")).content, "a");
+  EXPECT_EQ(whole(recipe02(with_stops(with_tools(), {"<｜User｜>"})), ids("a<｜User｜>b")).content,
+            "a<｜User｜>b");
+}
+
+TEST_F(SmallVocabulary, C008_ControlMarkupWithoutToolsIsDropped) {
+  Request none = with_tools();
+  none.output.parse_tool_calls = false;
+  none.conversation.tools.clear();
+  EXPECT_EQ(whole(none, ids("a" + block(call("f", "")))).content, "a");
+}
+
+TEST_F(SmallVocabulary, C036_LogprobsComeOnceAndWithTheirText) {
+  const std::vector<TokenId> all = ids("\na</think>\n\nbč <" + block(call("f", "")));
+  std::vector<TokenLogprob> logprobs;
+  for (const TokenId id : all) {
+    logprobs.push_back({.token = std::string(tokenizer()->bytes(id)), .logprob = -1.0F, .top = {}});
+  }
+  const Transcript t = whole(thinking(), all, kStop, logprobs);
+  std::string joined;
+  for (const std::string& token : t.logprob_tokens) {
+    joined += token;
+  }
+  EXPECT_EQ(t.content, "bč <");
+  // A token that holds both text and stripped newlines comes with its text.
+  joined.erase(std::remove(joined.begin(), joined.end(), '\n'), joined.end());
+  EXPECT_EQ(joined, "abč <");
+}
+
+TEST_F(SmallVocabulary, Recipe02RepeatsLogprobsOfACutPiece) {
+  const std::vector<TokenId> all = plain_ids("x{y");
+  std::vector<TokenLogprob> logprobs(all.size(), {.token = "t", .logprob = -1.0F, .top = {}});
+  const Transcript t =
+      transcript_of(recipe02(json_mode()), tokenizer(), kStop,
+                    [&](OutputParser& parser) { EXPECT_TRUE(parser.feed_tokens(all, logprobs)); });
+  EXPECT_EQ(t.content, " {y");
+  EXPECT_EQ(t.logprob_tokens.size(), 3 * all.size());
+}
+
+TEST_F(SmallVocabulary, BadInputIsAnError) {
+  TranscriptSink sink;
+  const auto text_only = OutputParser::create(with_tools(), nullptr, sink);
+  EXPECT_FALSE(text_only->feed_tokens(std::vector<TokenId>{1}));
+  const auto parser = OutputParser::create(with_tools(), tokenizer(), sink);
+  EXPECT_FALSE(parser->feed_tokens(std::vector<TokenId>{1}, std::vector<TokenLogprob>(2)));
+  EXPECT_TRUE(parser->feed_tokens(std::vector<TokenId>{4'000'000'000U}));  // unknown: no text
+}
+
+// ---- recorded and mangled replies
+
+Protocol protocol_of(const Json& record) {
+  const std::string& p = golden_string(record, "p");
+  return p == "chat"       ? Protocol::kChat
+         : p == "messages" ? Protocol::kMessages
+                           : Protocol::kResponses;
+}
+
+void expect_sound(const Request& request, const Transcript& t, std::string_view text) {
+  EXPECT_EQ(t.problem, "") << text;
+  EXPECT_EQ(t.starts, 1) << text;
+  EXPECT_EQ(t.finishes, 1) << text;
+  EXPECT_EQ(problem_with_calls(t), "") << text;
+  if (request.output.parse_tool_calls) {
+    EXPECT_EQ(t.content.find("｜DSML｜"), std::string::npos) << text;
+  }
+}
+
+std::vector<std::string_view> random_pieces(std::string_view text, std::mt19937& random) {
+  std::vector<std::string_view> pieces;
+  const std::size_t longest = 1 + random() % 50;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = 1 + random() % longest;
+    pieces.push_back(text.substr(at, size));
+    at += size;
+  }
+  return pieces;
+}
+
+TEST(OutputParser, C012_RecordedRepliesAreTheSameHoweverTheyAreCut) {
+  std::mt19937 random(1);
+  for (const Json& record : golden_records("parse")) {
+    CodecOptions options = golden_options(record);
+    options.compat = Compat::kGalley;
+    const Result<Request> request =
+        parse_request(protocol_of(record), golden_string(record, "body"), options);
+    ASSERT_TRUE(request) << golden_string(record, "id");
+    const std::string& text = golden_string(record, "text");
+    const Transcript expected = transcript_of(*request, {text});
+    expect_sound(*request, expected, text);
+    // Cuts at every byte and 50 random splits; every byte of every record would take seconds, so
+    // long ones are cut at every third.
+    for (std::size_t cut = 1; cut < text.size(); cut += text.size() > 300 ? 3 : 1) {
+      const std::string_view all = text;
+      ASSERT_EQ(transcript_of(*request, {all.substr(0, cut), all.substr(cut)}), expected) << text;
+    }
+    for (int round = 0; round < 50; ++round) {
+      ASSERT_EQ(transcript_of(*request, random_pieces(text, random)), expected) << text;
+    }
+  }
+}
+
+// Valid blocks with a few edits: pieces of grammar put in, taken out, doubled or swapped.
+TEST(OutputParser, MangledRepliesAreSoundAndTheSameHoweverTheyAreCut) {
+  const std::vector<std::string> grammar = {"<｜DSML｜",
+                                            "</｜DSML｜",
+                                            "｜DSML｜",
+                                            " calls>",
+                                            "tool_calls>",
+                                            " invoke",
+                                            " name=\"",
+                                            "sh",
+                                            "\"",
+                                            ">",
+                                            "\n",
+                                            " parameter",
+                                            " string=\"",
+                                            "true",
+                                            "false",
+                                            "</think>",
+                                            "<",
+                                            "</",
+                                            "12",
+                                            "[1,",
+                                            "{",
+                                            "set_mode",
+                                            "on",
+                                            "<parameter name=\"",
+                                            "invoke name=\"",
+                                            "毕",
+                                            "END",
+                                            "'",
+                                            "="};
+  std::mt19937 random(2);
+  std::set<FinishReason> seen;
+  for (int round = 0; round < 3'000; ++round) {
+    const std::vector<std::string> valid = {
+        "r",          "</think>",   "a",        "\n",         "<｜DSML｜",  " calls>",    "\n",
+        "<｜DSML｜",  " invoke",    " name=\"", "set_mode",   "\"",         ">",          "\n",
+        "<｜DSML｜",  " parameter", " name=\"", "on",         "\"",         " string=\"", "false",
+        "\"",         ">",          "true",     "</｜DSML｜", " parameter", ">",          "\n",
+        "<｜DSML｜",  " parameter", " name=\"", "cmd",        "\"",         " string=\"", "true",
+        "\"",         ">",          "x\"y",     "</｜DSML｜", " parameter", ">",          "\n",
+        "</｜DSML｜", " invoke",    ">",        "\n",         "</｜DSML｜", " calls>"};
+    std::vector<std::string> parts = valid;
+    for (unsigned edits = random() % 4; edits > 0; --edits) {
+      const std::size_t at = random() % parts.size();
+      const auto place = parts.begin() + static_cast<std::ptrdiff_t>(at);
+      switch (random() % 4) {
+        case 0:
+          parts.insert(place, grammar[random() % grammar.size()]);
+          break;
+        case 1:
+          parts.erase(place);
+          break;
+        case 2:
+          std::swap(*place, parts[random() % parts.size()]);
+          break;
+        default:
+          parts.resize(at + 1);
+      }
+    }
+    std::string text;
+    for (const std::string& part : parts) {
+      text += part;
+    }
+    Request request = random() % 2 == 0 ? with_tools() : thinking();
+    request = with_stops(random() % 4 == 0 ? json_mode(request) : request, {"END"});
+    const std::optional<SourceFinish> finish = random() % 3 == 0   ? std::optional<SourceFinish>()
+                                               : random() % 2 == 0 ? kStop
+                                                                   : kLength;
+    const Transcript expected = transcript_of(request, {text}, finish);
+    expect_sound(request, expected, text);
+    seen.insert(expected.reason);
+    for (int split = 0; split < 4; ++split) {
+      ASSERT_EQ(transcript_of(request, random_pieces(text, random), finish), expected) << text;
+    }
+  }
+  EXPECT_EQ(seen.size(), 6U);  // all but the content filter were met
+}
+
 }  // namespace
 }  // namespace galley::recipe

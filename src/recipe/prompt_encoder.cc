@@ -17,7 +17,7 @@ constexpr std::size_t kCachedRunBytesMin = 128;
 // What a cached run costs beside its text and ids: list and map nodes, allocator headers.
 constexpr std::size_t kRunOverheadBytes = 256;
 
-// Two 64-bit products folded per 16 bytes: some 10 GB/s. Not secret; see Runs for why that is fine.
+// One folded 64-bit product per 16 bytes, some GB/s. Not secret; see Runs for why that is fine.
 std::uint64_t hash_bytes(std::string_view text) {
   constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15U;
   const auto fold = [](std::uint64_t a, std::uint64_t b) {

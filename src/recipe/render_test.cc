@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
-#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -413,7 +412,7 @@ std::string first_difference(std::string_view got, std::string_view want) {
 }
 
 // Every prompt the reference made, with the byte ranges of its control tokens and its images.
-void expect_golden_prompts(Protocol protocol, std::string_view name) {
+void expect_golden_prompts(Protocol protocol, std::string_view name, int count) {
   int passed = 0;
   for (const Json& record : golden_records("render", name)) {
     SCOPED_TRACE(golden_string(record, "id"));
@@ -423,6 +422,7 @@ void expect_golden_prompts(Protocol protocol, std::string_view name) {
       ADD_FAILURE() << to_string(request.error());
       continue;
     }
+    expect_golden_request(record, *request);
     const Prompt prompt = render(request->conversation, request->version);
     const std::string& want = golden_string(record, "prompt");
     bool same = prompt.text == want;
@@ -447,14 +447,73 @@ void expect_golden_prompts(Protocol protocol, std::string_view name) {
     EXPECT_EQ(to_json(Json(images)), wanted_images != nullptr ? to_json(*wanted_images) : "[]");
     passed += same ? 1 : 0;
   }
-  std::cout << passed << " golden prompts of " << name << "\n";
+  EXPECT_EQ(passed, count);
 }
 
 TEST(RenderGolden, Chat) {
-  expect_golden_prompts(Protocol::kChat, "chat");
+  expect_golden_prompts(Protocol::kChat, "chat", 118);
 }
 TEST(RenderGolden, Responses) {
-  expect_golden_prompts(Protocol::kResponses, "responses");
+  expect_golden_prompts(Protocol::kResponses, "responses", 78);
+}
+TEST(RenderGolden, Messages) {
+  expect_golden_prompts(Protocol::kMessages, "messages", 79);
+}
+
+Protocol protocol_of(const Json& record) {
+  const std::string& name = golden_string(record, "protocol");
+  return name == "messages"    ? Protocol::kMessages
+         : name == "responses" ? Protocol::kResponses
+                               : Protocol::kChat;
+}
+
+// Vectors use names of their own for the two versions.
+CodecOptions vector_options(const Json& record, const Json& request) {
+  CodecOptions options{.compat = Compat::kRecipe02};
+  const Json* const version = record.find("model_version");
+  options.models[golden_string(request, "model")] =
+      version != nullptr && *version->string() == "v4" ? ModelVersion::kV4 : ModelVersion::kV41;
+  return options;
+}
+
+TEST(RenderVectors, Prompts) {
+  const Json vectors = *parse_json(golden_text("recipe_vectors.json"));
+  int passed = 0;
+  for (const Json& record : *vectors.find("render")->array()) {
+    SCOPED_TRACE(golden_string(record, "name"));
+    const Json& body = *record.find("request");
+    const Result<Request> request =
+        parse_request(protocol_of(record), to_json(body), vector_options(record, body));
+    ASSERT_TRUE(request) << to_string(request.error());
+    const Prompt prompt = render(request->conversation, request->version);
+    const std::string& want = golden_string(record, "prompt");
+    EXPECT_TRUE(prompt.text == want) << first_difference(prompt.text, want);
+    passed += prompt.text == want ? 1 : 0;
+  }
+  EXPECT_EQ(passed, 41);
+}
+
+// The one formatter vector that the public protocols can reach: reasoning before the last user
+// message is dropped without tools.
+TEST(RenderVectors, FormatterDropsReasoning) {
+  const Json vectors = *parse_json(golden_text("recipe_vectors.json"));
+  const Json& record = (*vectors.find("hf_formatter")->array())[2];
+  ASSERT_EQ(golden_string(record, "name"), "hf-drop-thinking-no-tools");
+  JsonObject body{{"model", "x"}, {"messages", *record.find("messages")}};
+  const Result<Request> request =
+      parse_chat_request(to_json(Json(body)), vector_options(record, Json(body)));
+  ASSERT_TRUE(request);
+  EXPECT_EQ(render(request->conversation, ModelVersion::kV41).text,
+            golden_string(record, "prompt"));
+}
+
+// A client's literal is no control token: its place holds no span, so it becomes ordinary ids.
+TEST(RenderVectors, Injection) {
+  const Json vectors = *parse_json(golden_text("recipe_vectors.json"));
+  for (const Json& record : *vectors.find("injection")->array()) {
+    const std::string& literal = golden_string(record, "user_content");
+    EXPECT_EQ(v41(chat({user(literal)})), "{BOS}{User}" + literal + "{Assistant}{/think}");
+  }
 }
 
 // Many calls of one turn, and their results in runs of two, cost linear time.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ class CallIds {
 };
 
 void append_int(std::int64_t value, std::string& out);
+// Shortest decimal that is this float again, with a point or an exponent.
+void append_float(float value, std::string& out);
 // Elements of a log-probability list, without the brackets, comma-separated.
 void append_logprobs(std::span<const TokenLogprob> logprobs, std::string& out);
 // `{"message":...,"type":...,"param":...,"code":...}`

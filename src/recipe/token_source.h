@@ -5,10 +5,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/units.h"
 #include "recipe/event.h"
 #include "recipe/output_parser.h"
 #include "recipe/request.h"
@@ -18,44 +20,56 @@
 // here knows HTTP or a model.
 namespace galley::recipe {
 
+// One answer to make. A request for n answers is n generations that differ in `choice` only.
 struct Generation {
-  std::vector<TokenId> prompt;
-  std::vector<Image> images;
+  std::vector<TokenId> prompt;  // control tokens included; how it ends says what comes first
+  std::vector<Image> images;    // one for each image placeholder of the prompt, in order
   Sampling sampling;
   Constraint constraint;
-  std::int64_t max_tokens{};
-  std::vector<TokenId> stop_ids;  // end the turn; never delivered
-  std::string tenant;             // whose cache salt and quota apply; empty is the default tenant
-  std::optional<std::int64_t> deadline_ns;  // on the loop's clock
+  std::int64_t max_tokens{};       // at least 1; prompt + max_tokens fits the context
+  std::vector<TokenId> stop_ids;   // end the turn; never delivered
+  std::uint32_t choice{};          // with `seed`: which of the n reproducible answers
+  std::string tenant;              // whose cache salt and quota apply; empty is the default tenant
+  std::optional<TimeNs> deadline;  // on the source's clock: kDeadlineExceeded when it passes
 };
 
-// Called in order, from any one thread at a time: on_start once, on_tokens any number of times,
-// then exactly one of on_finish and on_error, after which nothing more comes. Calls must not block.
+// Called in order, from any thread but by one at a time, and possibly before start() has returned:
+// on_start once, on_tokens any number of times, then exactly one of on_finish and on_error, after
+// which nothing more comes. An error may come first. Calls must not block: a sink that has no room
+// keeps what it gets, and cancels when that grows too large.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
+  // `started.prompt_tokens` counts every image in full.
   virtual void on_start(const Started& started) = 0;
+  // Settled tokens: never taken back. One call a step, so that a stream can send a frame a step.
+  // `logprobs` has one entry a token where the request asked for them, else none.
   virtual void on_tokens(std::span<const TokenId> ids, std::span<const TokenLogprob> logprobs) = 0;
   virtual void on_finish(SourceFinish reason) = 0;
   virtual void on_error(Error error) = 0;
 };
 
-// One request under way. Destroying it cancels: after the destructor returned, the sink is not
-// called any more.
+// One generation under way. Destroying it cancels: once the destructor has returned, the sink is
+// not called any more. Not to be destroyed inside a call of its sink, since it may wait for that
+// call to return.
 class ActiveGeneration {
  public:
   virtual ~ActiveGeneration() = default;
 };
 
+// Thread-safe. Outlives every generation it started.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  // `sink` must outlive the returned object. Error: kOverloaded when a bounded queue is full,
-  // kInvalidArgument for what this source cannot do (named); then the sink is never called.
+  // Returns at once. `sink` must outlive the returned object. Errors: kOverloaded when a bounded
+  // queue is full, kUnavailable while not ready, kInvalidArgument for what this source cannot do
+  // (named, with the request field in `where`); then the sink is never called.
   virtual Result<std::unique_ptr<ActiveGeneration>> start(Generation generation,
                                                           TokenSink& sink) = 0;
-  // What /v1/models says and /ready waits for.
+  // What /ready waits for.
   [[nodiscard]] virtual bool ready() const = 0;
+  // For people: "echo (no model is loaded)".
+  [[nodiscard]] virtual std::string_view description() const = 0;
 };
 
 }  // namespace galley::recipe

@@ -1,11 +1,10 @@
 #include "recipe/tokenizer.h"
 
 #include <array>
-#include <fstream>
-#include <system_error>
-
 #include <fmt/core.h>
+#include <fstream>
 #include <simdjson.h>
+#include <system_error>
 
 #include "recipe/bpe.h"
 #include "recipe/byte_trie.h"
@@ -65,8 +64,8 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_file(const std::filesys
     return fail(Code::kNotFound, "cannot read the tokenizer file", path.string());
   }
   if (size > kTokenizerJsonBytesMax) {
-    return fail(
-        Code::kTooLarge, fmt::format("larger than {} bytes", kTokenizerJsonBytesMax), path.string());
+    return fail(Code::kTooLarge, fmt::format("larger than {} bytes", kTokenizerJsonBytesMax),
+                path.string());
   }
   std::string json(size, '\0');
   if (!file.read(json.data(), static_cast<std::streamsize>(size))) {
@@ -139,7 +138,9 @@ std::optional<TokenId> Tokenizer::find_added(std::string_view spelling) const {
   return match.value;
 }
 
-std::size_t Tokenizer::vocabulary_size() const { return impl_->offsets.size() - 1; }
+std::size_t Tokenizer::vocabulary_size() const {
+  return impl_->offsets.size() - 1;
+}
 
 std::string Tokenizer::decode(std::span<const TokenId> ids) const {
   std::string text;

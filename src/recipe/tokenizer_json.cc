@@ -4,14 +4,13 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <fmt/core.h>
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <simdjson.h>
 #include <span>
 #include <unordered_map>
-
-#include <fmt/core.h>
-#include <simdjson.h>
 
 #include "recipe/limits.h"
 #include "recipe/pretokenizer.h"
@@ -78,8 +77,7 @@ class Fields {
   }
 
   // Absent, null, false and "" all mean that a feature is not used.
-  [[nodiscard]] Result<void> expect_unused(
-      std::initializer_list<std::string_view> keys) const {
+  [[nodiscard]] Result<void> expect_unused(std::initializer_list<std::string_view> keys) const {
     for (const std::string_view key : keys) {
       const std::optional<element> member = find(key);
       const auto is = [&](auto unused) {
@@ -137,9 +135,7 @@ Result<void> check_pre_tokenizer(element value) {
     return bad("must have 4 steps", "pre_tokenizer.pretokenizers");
   }
   const auto step = [&](std::size_t index) { return steps.at(index).value_unsafe(); };
-  const auto path = [](int index) {
-    return fmt::format("pre_tokenizer.pretokenizers[{}]", index);
-  };
+  const auto path = [](int index) { return fmt::format("pre_tokenizer.pretokenizers[{}]", index); };
   GALLEY_CHECK_OK(check_split(step(0), path(0), {kNumberPattern}));
   GALLEY_CHECK_OK(check_split(step(1), path(1), {kEastPattern}));
   GALLEY_CHECK_OK(check_split(step(2), path(2), {kWordPattern, kWordPatternRaw}));
@@ -216,9 +212,7 @@ class SpellingIndex {
  public:
   static constexpr TokenId kNone = ~TokenId{0};
 
-  void reserve(std::size_t count) {
-    slots_.assign(std::bit_ceil(count * 2 + 2), Slot{});
-  }
+  void reserve(std::size_t count) { slots_.assign(std::bit_ceil(count * 2 + 2), Slot{}); }
 
   // The id that was there already, else kNone. At most as many spellings as were reserved.
   TokenId insert(std::string_view text, TokenId id) {
@@ -255,17 +249,9 @@ class Reader {
 
   Result<TokenizerJson> read(element root) {
     GALLEY_TRY(const Fields fields,
-               Fields::read(root,
-                            "",
-                            {"version",
-                             "truncation",
-                             "padding",
-                             "added_tokens",
-                             "normalizer",
-                             "pre_tokenizer",
-                             "post_processor",
-                             "decoder",
-                             "model"}));
+               Fields::read(root, "",
+                            {"version", "truncation", "padding", "added_tokens", "normalizer",
+                             "pre_tokenizer", "post_processor", "decoder", "model"}));
     GALLEY_CHECK_OK(fields.expect<std::string_view>("version", "1.0"));
     GALLEY_CHECK_OK(fields.expect_unused({"truncation", "padding"}));
     if (const auto normalizer = fields.find("normalizer")) {
@@ -290,26 +276,14 @@ class Reader {
  private:
   Result<void> read_model(element value) {
     GALLEY_TRY(const Fields fields,
-               Fields::read(value,
-                            "model",
-                            {"type",
-                             "dropout",
-                             "unk_token",
-                             "continuing_subword_prefix",
-                             "end_of_word_suffix",
-                             "fuse_unk",
-                             "byte_fallback",
-                             "ignore_merges",
-                             "vocab",
-                             "merges"}));
+               Fields::read(value, "model",
+                            {"type", "dropout", "unk_token", "continuing_subword_prefix",
+                             "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
+                             "vocab", "merges"}));
     GALLEY_CHECK_OK(fields.expect<std::string_view>("type", "BPE"));
-    GALLEY_CHECK_OK(fields.expect_unused({"dropout",
-                                          "unk_token",
-                                          "continuing_subword_prefix",
-                                          "end_of_word_suffix",
-                                          "fuse_unk",
-                                          "byte_fallback",
-                                          "ignore_merges"}));
+    GALLEY_CHECK_OK(
+        fields.expect_unused({"dropout", "unk_token", "continuing_subword_prefix",
+                              "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"}));
     GALLEY_TRY(const auto vocabulary, fields.get<simdjson::dom::object>("vocab"));
     GALLEY_CHECK_OK(read_vocabulary(vocabulary));
     GALLEY_TRY(const auto merges, fields.get<simdjson::dom::array>("merges"));
@@ -358,8 +332,9 @@ class Reader {
       const TokenId right_id = ids_.find(right);
       const TokenId joined_id = ids_.find(joined.assign(left).append(right));
       if (std::max({left_id, right_id, joined_id}) == SpellingIndex::kNone) {
-        return bad(fmt::format("\"{}\", \"{}\" or both joined are not in the vocabulary", left, right),
-                   where());
+        return bad(
+            fmt::format("\"{}\", \"{}\" or both joined are not in the vocabulary", left, right),
+            where());
       }
       const Bpe::Symbol left_symbol = symbol_of_[left_id];
       const Bpe::Symbol right_symbol = symbol_of_[right_id];
@@ -398,16 +373,9 @@ class Reader {
   Result<void> read_added(simdjson::dom::array added) {
     for (const element token : added) {
       const std::string where = fmt::format("added_tokens[{}]", added_.size());
-      GALLEY_TRY(const Fields fields,
-                 Fields::read(token,
-                              where,
-                              {"id",
-                               "content",
-                               "single_word",
-                               "lstrip",
-                               "rstrip",
-                               "normalized",
-                               "special"}));
+      GALLEY_TRY(const Fields fields, Fields::read(token, where,
+                                                   {"id", "content", "single_word", "lstrip",
+                                                    "rstrip", "normalized", "special"}));
       GALLEY_CHECK_OK(fields.expect_unused({"single_word", "lstrip", "rstrip"}));
       GALLEY_TRY(const auto content, fields.get<std::string_view>("content"));
       GALLEY_TRY(const auto id, fields.get<std::uint64_t>("id"));
@@ -441,9 +409,8 @@ class Reader {
       texts_[id] = spelling;
     }
     std::ranges::sort(out_.added);
-    const auto twice = std::ranges::adjacent_find(out_.added, {}, [](const auto& a) {
-      return std::string_view(a.first);
-    });
+    const auto twice = std::ranges::adjacent_find(
+        out_.added, {}, [](const auto& a) { return std::string_view(a.first); });
     if (twice != out_.added.end()) {
       return bad(fmt::format("\"{}\" is there twice", twice->first), "added_tokens");
     }
@@ -479,9 +446,9 @@ class Reader {
 
   const TokenizerOptions& options_;
   TokenizerJson out_;
-  SpellingIndex ids_;  // base vocabulary, as the file spells it
-  std::vector<std::string_view> texts_;                  // by id, empty for none
-  std::vector<Bpe::Symbol> symbol_of_;                   // by id
+  SpellingIndex ids_;                    // base vocabulary, as the file spells it
+  std::vector<std::string_view> texts_;  // by id, empty for none
+  std::vector<Bpe::Symbol> symbol_of_;   // by id
   std::unordered_map<TokenId, std::string> added_;
 };
 
@@ -489,8 +456,7 @@ class Reader {
 
 Result<TokenizerJson> read_tokenizer_json(std::string_view json, const TokenizerOptions& options) {
   if (json.size() > kTokenizerJsonBytesMax) {
-    return fail(Code::kTooLarge,
-                fmt::format("larger than {} bytes", kTokenizerJsonBytesMax));
+    return fail(Code::kTooLarge, fmt::format("larger than {} bytes", kTokenizerJsonBytesMax));
   }
   simdjson::dom::parser parser;
   element root;

@@ -19,7 +19,7 @@ struct TokenizerJson {
   std::string bytes;                   // of all tokens, by id, one after the other
   std::vector<std::uint32_t> offsets;  // token `id` is bytes[offsets[id], offsets[id + 1])
   std::vector<Bpe::Merge> merges;
-  std::vector<TokenId> symbol_tokens;                   // id of each Bpe::Symbol
+  std::vector<TokenId> symbol_tokens;                  // id of each Bpe::Symbol
   std::vector<std::pair<std::string, TokenId>> added;  // sorted by spelling, renamed
 };
 

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+// The subcommands of `galley`, one file each: they read flags, wire modules together and print.
+// Each adds itself to its parent and, when it runs, sets `exit_code`.
+namespace galley::apps {
+
+inline constexpr int kExitFailure = 1;  // it was tried and did not work
+inline constexpr int kExitUsage = 2;    // it was not tried: flags or configuration are wrong
+
+void add_serve(CLI::App& galley, int& exit_code);
+void add_config(CLI::App& galley, int& exit_code);
+void add_recipe_render(CLI::App& recipe, int& exit_code);
+void add_recipe_tokenize(CLI::App& recipe, int& exit_code);
+void add_recipe_detokenize(CLI::App& recipe, int& exit_code);
+void add_recipe_parse(CLI::App& recipe, int& exit_code);
+void add_recipe_check(CLI::App& recipe, int& exit_code);
+
+}  // namespace galley::apps

@@ -1,0 +1,27 @@
+#include <CLI/CLI.hpp>
+
+#include "apps/commands.h"
+
+int main(int argc, char** argv) {
+  using namespace galley::apps;
+  int exit_code = 0;
+  CLI::App galley("Galley serves models of the DeepSeek-V4 / V4.1 family.", "galley");
+  galley.set_version_flag("--version", "galley " GALLEY_VERSION);
+  galley.require_subcommand(1);
+  add_serve(galley, exit_code);
+  add_config(galley, exit_code);
+  CLI::App* recipe =
+      galley.add_subcommand("recipe", "What the model really sees: prompts, tokens, replies.");
+  recipe->require_subcommand(1);
+  add_recipe_render(*recipe, exit_code);
+  add_recipe_tokenize(*recipe, exit_code);
+  add_recipe_detokenize(*recipe, exit_code);
+  add_recipe_parse(*recipe, exit_code);
+  add_recipe_check(*recipe, exit_code);
+  try {
+    galley.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return galley.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  return exit_code;
+}

@@ -1,0 +1,190 @@
+#include "apps/options.h"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <fmt/core.h>
+#include <utility>
+
+namespace galley::apps {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::int64_t kDurationMin = Duration(1ms).count();
+constexpr std::int64_t kDurationMax = Duration(24h).count();
+
+constexpr std::array<std::string_view, 2> kCompatNames{"galley", "recipe-0.2"};
+
+// The shortest useful list. Names of clients' models map to the version whose prompts they get.
+const std::array kOptions{
+    ConfigOption{.key = "server.address",
+                 .initial = "127.0.0.1",
+                 .help = "IP address to listen on. There is no authentication yet: keep it local."},
+    ConfigOption{.key = "server.port",
+                 .type = ConfigType::kInteger,
+                 .initial = "8080",
+                 .help = "Port to listen on; 0 takes any free one.",
+                 .max = 65535},
+    ConfigOption{.key = "server.port_file",
+                 .initial = "",
+                 .help = "Write the port that was taken into this file, once the server listens."},
+    ConfigOption{.key = "server.connections_max",
+                 .type = ConfigType::kInteger,
+                 .initial = "1024",
+                 .help = "Open connections; one more is answered 503.",
+                 .min = 1,
+                 .max = 1'000'000},
+    ConfigOption{.key = "server.bodies_bytes_max",
+                 .type = ConfigType::kSize,
+                 .initial = "1GiB",
+                 .help = "Request bodies under way together; more are answered 503.",
+                 .min = 1},
+    ConfigOption{.key = "server.workers",
+                 .type = ConfigType::kInteger,
+                 .initial = "2",
+                 .help = "Threads that parse and tokenise requests.",
+                 .min = 1,
+                 .max = 256},
+    ConfigOption{.key = "server.idle_timeout",
+                 .type = ConfigType::kDuration,
+                 .initial = "75s",
+                 .help = "How long a connection may wait for its next request.",
+                 .min = kDurationMin,
+                 .max = kDurationMax},
+    ConfigOption{.key = "server.header_timeout",
+                 .type = ConfigType::kDuration,
+                 .initial = "10s",
+                 .help = "How long a client may take to send a request header.",
+                 .min = kDurationMin,
+                 .max = kDurationMax},
+    ConfigOption{.key = "server.body_timeout",
+                 .type = ConfigType::kDuration,
+                 .initial = "2m",
+                 .help = "How long a client may take to send a request body.",
+                 .min = kDurationMin,
+                 .max = kDurationMax},
+    ConfigOption{.key = "server.write_timeout",
+                 .type = ConfigType::kDuration,
+                 .initial = "30s",
+                 .help = "How long a client may take to receive 64 KiB.",
+                 .min = kDurationMin,
+                 .max = kDurationMax},
+    ConfigOption{.key = "server.keep_alive_interval",
+                 .type = ConfigType::kDuration,
+                 .initial = "10s",
+                 .help = "Silence of a stream before a comment keeps it open.",
+                 .min = kDurationMin,
+                 .max = kDurationMax},
+    ConfigOption{.key = "server.drain_timeout",
+                 .type = ConfigType::kDuration,
+                 .initial = "30s",
+                 .help = "How long running requests may finish after SIGTERM or SIGINT.",
+                 .max = kDurationMax},
+    ConfigOption{.key = "tokenizer",
+                 .initial = "",
+                 .help = "A tokenizer.json of the V4 family; empty takes a small built-in one."},
+    ConfigOption{.key = "models",
+                 .type = ConfigType::kMap,
+                 .initial = "DeepSeek-V4-Pro=v4,DeepSeek-V4.1-Flash=v4.1,galley-echo=v4.1",
+                 .help = "Names that clients may ask for, each with its prompt form: v4 or v4.1."},
+    ConfigOption{.key = "context_tokens",
+                 .type = ConfigType::kInteger,
+                 .initial = "1048576",
+                 .help = "Longest prompt and answer together.",
+                 .min = 1,
+                 .max = std::int64_t{1} << 32},
+    ConfigOption{.key = "default_thinking",
+                 .type = ConfigType::kBool,
+                 .initial = "true",
+                 .help = "Think when a request does not say."},
+    ConfigOption{
+        .key = "reject_missing_reasoning",
+        .type = ConfigType::kBool,
+        .initial = "false",
+        .help = "Refuse a thinking request whose earlier tool calls lack their reasoning."},
+    ConfigOption{.key = "compat",
+                 .type = ConfigType::kChoice,
+                 .initial = "galley",
+                 .help = "recipe-0.2 reproduces the reference codec, its defects included.",
+                 .choices = kCompatNames},
+    ConfigOption{.key = "script",
+                 .initial = "",
+                 .help = "Answer from this JSONL file of recorded outputs instead of echoing."},
+    ConfigOption{.key = "log.level",
+                 .type = ConfigType::kChoice,
+                 .initial = "info",
+                 .help = "Least important lines to log.",
+                 .choices = kLogLevelNames},
+    ConfigOption{.key = "log.format",
+                 .type = ConfigType::kChoice,
+                 .initial = "text",
+                 .help = "Form of log lines.",
+                 .choices = kLogFormatNames},
+};
+
+}  // namespace
+
+std::span<const ConfigOption> config_options() {
+  return kOptions;
+}
+
+Result<Config> load_config(std::vector<std::string> args) {
+  // Variables of our tests and scripts, which a server started by them sees too.
+  return Config::load(kOptions,
+                      process_config_input(std::move(args), {"GALLEY_V4_TOKENIZER", "GALLEY_BIN"}));
+}
+
+gateway::HttpOptions http_options(const Config& config) {
+  return {.address = config.string("server.address"),
+          .port = static_cast<std::uint16_t>(config.integer("server.port")),
+          .connections_max = static_cast<std::size_t>(config.integer("server.connections_max")),
+          .bodies_bytes_max = config.size("server.bodies_bytes_max").value(),
+          .worker_count = static_cast<std::size_t>(config.integer("server.workers")),
+          .idle_timeout = config.duration("server.idle_timeout"),
+          .header_timeout = config.duration("server.header_timeout"),
+          .body_timeout = config.duration("server.body_timeout"),
+          .write_timeout = config.duration("server.write_timeout"),
+          .quiet_interval = config.duration("server.keep_alive_interval")};
+}
+
+Result<recipe::CodecOptions> codec_options(const Config& config) {
+  recipe::CodecOptions options;
+  GALLEY_TRY(options.compat, compat_of(config.string("compat")));
+  options.default_thinking = config.boolean("default_thinking");
+  options.reject_missing_reasoning = config.boolean("reject_missing_reasoning");
+  options.models.clear();
+  for (const auto& [name, version] : config.map("models")) {
+    GALLEY_TRY(options.models[name], version_of(version));
+  }
+  return options;
+}
+
+Result<LogOptions> log_options(const Config& config) {
+  LogOptions options;
+  GALLEY_TRY(options.level, parse_log_level(config.string("log.level")));
+  GALLEY_TRY(options.format, parse_log_format(config.string("log.format")));
+  return options;
+}
+
+Result<recipe::Compat> compat_of(std::string_view name) {
+  if (name == "galley") {
+    return recipe::Compat::kGalley;
+  }
+  if (name == "recipe-0.2") {
+    return recipe::Compat::kRecipe02;
+  }
+  return fail(Code::kInvalidArgument, fmt::format("'{}' is not galley or recipe-0.2", name));
+}
+
+Result<recipe::ModelVersion> version_of(std::string_view name) {
+  if (name == "v4") {
+    return recipe::ModelVersion::kV4;
+  }
+  if (name == "v4.1") {
+    return recipe::ModelVersion::kV41;
+  }
+  return fail(Code::kInvalidArgument, fmt::format("'{}' is not v4 or v4.1", name), "models");
+}
+
+}  // namespace galley::apps

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "gateway/http_server.h"
+#include "recipe/request.h"
+
+// Every setting of the binary, and their translation into the options of the modules.
+namespace galley::apps {
+
+[[nodiscard]] std::span<const ConfigOption> config_options();
+
+// From flags (`args`, after the subcommand), GALLEY_* variables and the file they name.
+[[nodiscard]] Result<Config> load_config(std::vector<std::string> args);
+
+[[nodiscard]] gateway::HttpOptions http_options(const Config& config);
+[[nodiscard]] Result<recipe::CodecOptions> codec_options(const Config& config);
+[[nodiscard]] Result<LogOptions> log_options(const Config& config);
+
+[[nodiscard]] Result<recipe::Compat> compat_of(std::string_view name);
+[[nodiscard]] Result<recipe::ModelVersion> version_of(std::string_view name);
+
+}  // namespace galley::apps

@@ -1,0 +1,113 @@
+#include <fmt/core.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "apps/input.h"
+#include "apps/recipe_request.h"
+#include "apps/token_text.h"
+#include "apps/tokenizer_choice.h"
+#include "recipe/output_parser.h"
+#include "recipe/reply.h"
+
+namespace galley::apps {
+namespace {
+
+struct Flags {
+  std::string file = "-";
+  std::string request_file;
+  RequestFlags request;
+  std::string tokenizer;
+  std::string finish = "stop";
+  bool ids = false;
+  bool stream = false;
+};
+
+// Ids that are the same in every run: this command shows how output is read.
+class CountedIds final : public recipe::IdSource {
+ public:
+  std::string next_id() override { return fmt::format("{:0>20}", count_++); }
+
+ private:
+  int count_ = 0;
+};
+
+std::optional<recipe::SourceFinish> finish_of(const std::string& name) {
+  if (name == "none") {
+    return std::nullopt;
+  }
+  return name == "stop"     ? recipe::SourceFinish::kStop
+         : name == "length" ? recipe::SourceFinish::kLength
+                            : recipe::SourceFinish::kContentFilter;
+}
+
+Result<void> feed(const Flags& flags,
+                  const std::string& output,
+                  const recipe::Request& request,
+                  recipe::EventSink& sink) {
+  std::shared_ptr<const recipe::Tokenizer> tokenizer;
+  std::vector<TokenId> tokens;
+  if (flags.ids) {
+    GALLEY_TRY(tokenizer, choose_tokenizer(flags.tokenizer));
+    GALLEY_TRY(tokens, parse_ids(output, *tokenizer));
+  }
+  const auto parser = recipe::OutputParser::create(request, tokenizer, sink);
+  parser->start({});
+  if (flags.ids) {
+    for (const TokenId& id : tokens) {
+      GALLEY_CHECK_OK(parser->feed_tokens({&id, 1}));
+    }
+  } else {
+    parser->feed_text(output, 0);
+  }
+  if (!parser->finished()) {
+    parser->finish(finish_of(flags.finish));
+  }
+  return {};
+}
+
+Result<void> parse(const Flags& flags) {
+  GALLEY_TRY(const std::string body, read_input(flags.request_file));
+  GALLEY_TRY(const recipe::Request request, flags.request.parse(body));
+  GALLEY_TRY(const std::string output, read_input(flags.file));
+  CountedIds ids;
+  const recipe::ReplyInfo info{.id = "reply", .call_ids = &ids};
+  std::string reply;
+  if (flags.stream) {
+    const auto encoder = recipe::StreamEncoder::create(request, info, reply);
+    GALLEY_CHECK_OK(feed(flags, output, request, *encoder));
+  } else {
+    const auto encoder = recipe::WholeEncoder::create(request, info);
+    GALLEY_CHECK_OK(feed(flags, output, request, *encoder));
+    reply = encoder->body() + "\n";
+  }
+  fmt::print("{}", reply);
+  return {};
+}
+
+}  // namespace
+
+void add_recipe_parse(CLI::App& recipe, int& exit_code) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      recipe.add_subcommand("parse", "What a model wrote to the reply a client receives.");
+  command->add_option("FILE", flags->file,
+                      "The model's output; - for standard input (the default).");
+  command->add_option("--request", flags->request_file, "The request body it answers.")->required();
+  flags->request.add_to(*command);
+  command->add_flag("--ids", flags->ids, "The output is token ids, as numbers, not text.");
+  command->add_option("--finish", flags->finish, "Why the model stopped.")
+      ->check(CLI::IsMember({"stop", "length", "content_filter", "none"}))
+      ->capture_default_str();
+  command->add_flag("--stream", flags->stream, "Print server-sent events instead of one object.");
+  command->add_option("--tokenizer", flags->tokenizer, kTokenizerHelp);
+  command->callback([flags, &exit_code] {
+    if (const auto done = parse(*flags); !done) {
+      exit_code = report(done.error());
+    }
+  });
+}
+
+}  // namespace galley::apps

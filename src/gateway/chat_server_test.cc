@@ -1,0 +1,117 @@
+// Goal: the whole path, from bytes on a socket to a generation and back.
+// Method: server, routes and a source that the test drives, over loopback, port 0.
+#include <chrono>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "gateway/fakes_for_test.h"
+#include "gateway/http_server.h"
+#include "gateway/routes.h"
+#include "gateway/socket_client_for_test.h"
+
+namespace galley::gateway {
+namespace {
+
+using namespace std::chrono_literals;
+
+class ChatServerTest : public testing::Test {
+ protected:
+  void start(HttpOptions options = {}) {
+    options.port = 0;
+    auto server = HttpServer::start(options, routes_, gateway_.clock, gateway_.ids);
+    ASSERT_TRUE(server.has_value()) << to_string(server.error());
+    server_ = std::move(*server);
+  }
+  static std::string post(std::string_view path, const std::string& body) {
+    return "POST " + std::string(path) +
+           " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+           body;
+  }
+
+  TestGateway gateway_;
+  Routes routes_{gateway_.context(), gateway_.metrics, gateway_.log};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(ChatServerTest, AnswersWholeAndThenStreamedOnOneConnection) {
+  start();
+  SocketClient client(server_->port());
+  client.send(post("/v1/chat/completions", chat_body()));
+  gateway_.source.sink().on_start({.prompt_tokens = 3});
+  gateway_.source.send("Hi");
+  gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+  const std::string whole = client.read_response();
+  EXPECT_TRUE(whole.starts_with("HTTP/1.1 200 OK\r\n"));
+  EXPECT_NE(whole.find(R"("content":"Hi")"), std::string::npos);
+  gateway_.source.wait_ended(1);
+
+  client.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
+  client.read_until("text/event-stream");
+  gateway_.source.sink().on_start({.prompt_tokens = 3});
+  gateway_.source.send("x");
+  client.read_until(R"("content":"x")");  // arrives while the generation goes on
+  gateway_.source.send("y");
+  gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+  client.read_until(R"("content":"y")");
+  client.read_until("data: [DONE]\n\n\r\n0\r\n\r\n");
+}
+
+TEST_F(ChatServerTest, ADisconnectCancelsInEveryPhase) {
+  start();
+  int ended = 0;
+  for (const std::string_view more : {"", R"(, "stream": true)"}) {
+    for (const bool tokens : {false, true}) {
+      SocketClient client(server_->port());
+      client.send(post("/v1/chat/completions", chat_body(more)));
+      gateway_.source.sink().on_start({.prompt_tokens = 3});
+      if (tokens) {
+        gateway_.source.send("Hi");
+      }
+      client.close();
+      gateway_.source.wait_ended(++ended);
+    }
+  }
+}
+
+TEST_F(ChatServerTest, ASilentStreamGetsComments) {
+  start({.quiet_interval = 10ms});
+  SocketClient client(server_->port());
+  client.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
+  client.read_until(": keep-alive\n\n");
+  client.read_until(": keep-alive\n\n");
+}
+
+TEST_F(ChatServerTest, ADrainFinishesAStream) {
+  start({.linger_timeout = 10ms});
+  SocketClient client(server_->port());
+  client.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
+  client.read_until("text/event-stream");
+  gateway_.source.sink().on_start({.prompt_tokens = 3});
+  EXPECT_FALSE(server_->drain(10ms));
+  gateway_.source.send("last");
+  gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+  EXPECT_TRUE(client.read_all().ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"));
+}
+
+TEST_F(ChatServerTest, EndingTheServerCancelsWhatRuns) {
+  start();
+  SocketClient client(server_->port());
+  client.send(post("/v1/chat/completions", chat_body()));
+  gateway_.source.sink();
+  server_.reset();
+  EXPECT_EQ(gateway_.source.ended(), 1);
+}
+
+TEST_F(ChatServerTest, ErrorsAreProtocolObjectsWithTheirStatus) {
+  start();
+  SocketClient client(server_->port());
+  client.send(post("/v1/chat/completions", "{\"model\": 1}"));
+  EXPECT_TRUE(client.read_response().starts_with("HTTP/1.1 400 Bad Request\r\n"));
+  client.send(post("/v1/messages", "{}"));
+  const std::string unbuilt = client.read_response();
+  EXPECT_TRUE(unbuilt.starts_with("HTTP/1.1 501 Not Implemented\r\n"));
+  EXPECT_NE(unbuilt.find(R"({"type":"error","error":{)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace galley::gateway

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "recipe/prompt_encoder.h"
+#include "recipe/request.h"
+#include "recipe/token_source.h"
+#include "recipe/tokenizer.h"
+
+namespace galley::gateway {
+
+// A request that is understood: what to generate, and how to read and encode the reply.
+struct Prepared {
+  recipe::Request request;
+  recipe::Generation generation;
+};
+
+// Bodies -> generations, with the operator's choices: tokenizer, model names, context length.
+// Thread-safe.
+class Codec {
+ public:
+  // Error: kInvalidArgument when a model name needs a control token the vocabulary lacks.
+  static Result<std::unique_ptr<Codec>> create(std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                                               recipe::CodecOptions options,
+                                               std::int64_t context_tokens);
+
+  // Linear in `body`. Errors as recipe::parse_request, and the context check.
+  [[nodiscard]] Result<Prepared> prepare(recipe::Protocol protocol, std::string_view body) const;
+
+  [[nodiscard]] const recipe::CodecOptions& options() const { return options_; }
+  [[nodiscard]] const std::shared_ptr<const recipe::Tokenizer>& tokenizer() const {
+    return tokenizer_;
+  }
+
+ private:
+  // A prompt encoder for each model version that some model name uses.
+  struct Version {
+    std::unique_ptr<recipe::PromptEncoder> encoder;
+    TokenId end_of_turn{};
+  };
+
+  Codec(std::shared_ptr<const recipe::Tokenizer> tokenizer,
+        recipe::CodecOptions options,
+        std::int64_t context_tokens);
+
+  std::shared_ptr<const recipe::Tokenizer> tokenizer_;  // shared with the token source
+  recipe::CodecOptions options_;
+  std::int64_t context_tokens_;
+  std::array<Version, 2> versions_;  // by ModelVersion
+};
+
+}  // namespace galley::gateway

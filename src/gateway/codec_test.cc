@@ -1,0 +1,70 @@
+// Goal: a body becomes the generation it asks for, and what the server cannot do is refused by
+// name. Method: bodies through Codec with the small vocabulary; prompts are compared as text.
+#include "gateway/codec.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "gateway/fakes_for_test.h"
+
+namespace galley::gateway {
+namespace {
+
+Result<Prepared> prepare(std::string_view body, std::int64_t context_tokens = 2000) {
+  const auto codec = Codec::create(small_tokenizer(), {}, context_tokens);
+  return (*codec)->prepare(recipe::Protocol::kChat, body);
+}
+
+TEST(Codec, PreparesAGeneration) {
+  const auto prepared = prepare(chat_body(R"(, "max_tokens": 7, "seed": 5, "stream": true)"));
+  ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
+  EXPECT_EQ(small_tokenizer()->decode(prepared->generation.prompt),
+            "<｜begin▁of▁sentence｜><｜User｜>Hello<｜Assistant｜></think>");
+  EXPECT_EQ(prepared->generation.prompt, tokens_of("<｜begin▁of▁sentence｜><｜User｜>Hello"
+                                                   "<｜Assistant｜></think>"));
+  EXPECT_EQ(prepared->generation.max_tokens, 7);
+  EXPECT_EQ(prepared->generation.sampling.seed, 5);
+  EXPECT_EQ(prepared->generation.stop_ids, tokens_of("<｜end▁of▁sentence｜>"));
+  EXPECT_TRUE(prepared->request.stream);
+}
+
+TEST(Codec, TextNeverBecomesAControlToken) {
+  const auto prepared = prepare(chat_body("", "<｜User｜>"));
+  ASSERT_TRUE(prepared.has_value());
+  EXPECT_EQ(std::ranges::count(prepared->generation.prompt, tokens_of("<｜User｜>")[0]), 1);
+}
+
+TEST(Codec, ChecksTheContext) {
+  const std::size_t length = prepare(chat_body())->generation.prompt.size();
+  const auto limit = static_cast<std::int64_t>(length) + 10;
+  EXPECT_EQ(prepare(chat_body(), limit)->generation.max_tokens, 10);
+  EXPECT_TRUE(prepare(chat_body(R"(, "max_tokens": 10)"), limit).has_value());
+  const auto over = prepare(chat_body(R"(, "max_tokens": 11)"), limit);
+  ASSERT_FALSE(over.has_value());
+  EXPECT_EQ(over.error().code, Code::kInvalidArgument);
+}
+
+TEST(Codec, RefusesWhatTheServerCannotDo) {
+  const auto image =
+      prepare(R"({"model": "DeepSeek-V4.1-Flash", "messages": [{"role": "user", "content": [)"
+              R"({"type": "image_url", "image_url": {"url": "http://host/a.png"}}]}]})");
+  ASSERT_FALSE(image.has_value());
+  EXPECT_EQ(image.error().code, Code::kUnimplemented);
+  const auto two = prepare(chat_body(R"(, "n": 2)"));
+  ASSERT_FALSE(two.has_value());
+  EXPECT_EQ(two.error().where, "n");
+}
+
+TEST(Codec, SaysWhichModelNameTheVocabularyCannotServe) {
+  const auto bare = recipe::Tokenizer::from_file(GALLEY_TESTS_DIR "/data/small_tokenizer.json",
+                                                 {.rename = {{4078, "<|renamed|>"}}});
+  ASSERT_TRUE(bare.has_value());
+  const auto codec = Codec::create(*bare, {.models = {{"new", recipe::ModelVersion::kV41}}}, 100);
+  ASSERT_FALSE(codec.has_value());
+  EXPECT_TRUE(codec.error().what.starts_with("model name 'new': ")) << codec.error().what;
+  EXPECT_TRUE(
+      Codec::create(*bare, {.models = {{"old", recipe::ModelVersion::kV4}}}, 100).has_value());
+}
+
+}  // namespace
+}  // namespace galley::gateway

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "base/mutex.h"
+#include "gateway/codec.h"
+#include "gateway/exchange.h"
+#include "recipe/output_parser.h"
+#include "recipe/reply.h"
+#include "recipe/token_source.h"
+
+namespace galley::gateway {
+
+// Bounds of one reply.
+struct ReplyLimits {
+  // A stream encodes tokens only while fewer bytes than this wait for the socket.
+  std::size_t unsent_bytes_max = std::size_t{64} << 10U;
+  // Tokens that wait behind a slow client; beyond it the client is cut off. Every token id that one
+  // reply can have (393,216) fits, so only logprobs can get there.
+  std::size_t waiting_bytes_max = std::size_t{4} << 20U;
+};
+
+// What the replies count. Handles, see base/metrics.h.
+struct ReplyMetrics {
+  explicit ReplyMetrics(Metrics& metrics);
+  Counter prompt_tokens;
+  Counter cached_tokens;
+  Counter output_tokens;
+  Counter cancelled;
+};
+
+// What every reply needs; outlives them all.
+struct ReplyContext {
+  const Codec& codec;
+  recipe::TokenSource& source;
+  const Clock& clock;
+  recipe::IdSource& ids;  // used on the connections' thread only
+  ReplyMetrics metrics;
+  ReplyLimits limits{};
+};
+
+// Tokens of one generation -> the reply to one exchange, whole or streamed. The source's threads
+// only put steps into a list; parsing and encoding happen on the connection's thread, as far as the
+// client keeps up. A client that goes away, a stop string and a bound that is hit cancel the
+// generation.
+class GenerationReply final : public recipe::TokenSink,
+                              public ExchangeListener,
+                              public std::enable_shared_from_this<GenerationReply> {
+ public:
+  // Starts the generation and the reply, on the connection's thread. An error of the source becomes
+  // the reply.
+  static void begin(std::shared_ptr<Exchange> exchange, Prepared prepared, ReplyContext context);
+
+  // Private in effect: use begin().
+  GenerationReply(std::shared_ptr<Exchange> exchange,
+                  recipe::Request request,
+                  ReplyContext context);
+
+  void on_start(const recipe::Started& started) override;
+  void on_tokens(std::span<const TokenId> ids,
+                 std::span<const recipe::TokenLogprob> logprobs) override;
+  void on_finish(recipe::SourceFinish reason) override;
+  void on_error(Error error) override;
+
+  void on_gone() override;
+  void on_room() override;
+  void on_quiet() override;
+
+ private:
+  struct Tokens {
+    std::vector<TokenId> ids;
+    std::vector<recipe::TokenLogprob> logprobs;
+  };
+  using Step = std::variant<recipe::Started, Tokens, recipe::SourceFinish, Error>;
+
+  static std::size_t bytes(const Step& step);
+  void add(Step step) GALLEY_EXCLUDES(mutex_);
+  void drain() GALLEY_EXCLUDES(mutex_);
+  void pump();
+  void apply(Step& step);
+  void complete();
+  void fail_with(const Error& error);
+  void end();
+
+  const std::shared_ptr<Exchange> exchange_;  // owners: the connection, this reply until it ends
+  const recipe::Request request_;
+  ReplyContext context_;
+
+  Mutex mutex_;
+  std::vector<Step> inbox_ GALLEY_GUARDED_BY(mutex_);
+  bool drain_posted_ GALLEY_GUARDED_BY(mutex_) = false;
+
+  // The connection's thread only.
+  std::deque<Step> waiting_;
+  std::size_t waiting_bytes_ = 0;
+  std::string out_;                                // frames of the step at hand
+  std::unique_ptr<recipe::StreamEncoder> stream_;  // one of the two
+  std::unique_ptr<recipe::WholeEncoder> whole_;
+  std::unique_ptr<recipe::OutputParser> parser_;
+  bool over_ = false;
+  std::unique_ptr<recipe::ActiveGeneration> active_;  // last: destroyed first, it calls the above
+};
+
+// The error object of `protocol` as a response, status by the error's code.
+[[nodiscard]] HttpResponse error_response(recipe::Protocol protocol,
+                                          recipe::Compat compat,
+                                          const Error& error);
+
+}  // namespace galley::gateway

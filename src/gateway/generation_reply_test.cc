@@ -1,0 +1,228 @@
+// Goal: tokens become one correct reply, whole or streamed, and every way to end early cancels the
+// generation.
+// Method: an exchange in memory and a source that the test drives; no threads.
+#include "gateway/generation_reply.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "gateway/fakes_for_test.h"
+#include "recipe/json.h"
+
+namespace galley::gateway {
+namespace {
+
+using recipe::SourceFinish;
+
+class GenerationReplyTest : public testing::Test {
+ protected:
+  void begin(std::string_view more = "", ReplyLimits limits = {}) {
+    auto prepared = gateway_.codec->prepare(recipe::Protocol::kChat, chat_body(more));
+    ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
+    GenerationReply::begin(exchange_, std::move(*prepared), gateway_.context(limits));
+  }
+  void start_source() {
+    gateway_.source.sink().on_start({.prompt_tokens = 10, .cached_tokens = 4});
+  }
+  // `data:` lines so far.
+  [[nodiscard]] std::size_t frames() const {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = body().find("data: ", at)) != std::string::npos; ++at) {
+      ++count;
+    }
+    return count;
+  }
+  [[nodiscard]] const std::string& body() const { return exchange_->response.body; }
+  [[nodiscard]] bool has_header(std::string_view name, std::string_view value) const {
+    return std::ranges::any_of(exchange_->response.headers, [&](const HttpHeader& header) {
+      return header.name == name && header.value == value;
+    });
+  }
+
+  TestGateway gateway_;
+  std::shared_ptr<FakeExchange> exchange_ = std::make_shared<FakeExchange>();
+};
+
+TEST_F(GenerationReplyTest, AnswersWhole) {
+  begin();
+  start_source();
+  gateway_.source.send("Hi ");
+  gateway_.source.send("there");
+  exchange_->run();
+  EXPECT_FALSE(exchange_->started);
+  gateway_.source.sink().on_finish(SourceFinish::kStop);
+  exchange_->run();
+  EXPECT_TRUE(exchange_->ended);
+  EXPECT_EQ(exchange_->response.status, 200);
+  EXPECT_TRUE(has_header("content-type", "application/json"));
+  const auto json = recipe::parse_json(body());
+  ASSERT_TRUE(json.has_value()) << body();
+  EXPECT_EQ(*json->find("id")->string(), "chatcmpl-1");
+  EXPECT_EQ(*json->find("created")->int64(), 1'700'000'000);
+  const recipe::Json& choice = json->find("choices")->array()->front();
+  EXPECT_EQ(*choice.find("message")->find("content")->string(), "Hi there");
+  EXPECT_EQ(*choice.find("finish_reason")->string(), "stop");
+  EXPECT_EQ(*json->find("usage")->find("prompt_tokens")->int64(), 10);
+  EXPECT_EQ(*json->find("usage")->find("completion_tokens")->int64(),
+            static_cast<std::int64_t>(tokens_of("Hi ").size() + tokens_of("there").size()));
+  EXPECT_EQ(gateway_.source.ended(), 1);
+}
+
+TEST_F(GenerationReplyTest, StreamsAFrameAStep) {
+  begin(R"(, "stream": true)");
+  EXPECT_TRUE(exchange_->started);  // the head goes out before the first token
+  EXPECT_TRUE(has_header("content-type", "text/event-stream; charset=utf-8"));
+  EXPECT_TRUE(has_header("cache-control", "no-cache"));
+  EXPECT_TRUE(has_header("x-accel-buffering", "no"));
+  start_source();
+  exchange_->run();
+  EXPECT_EQ(frames(), 1U);
+  gateway_.source.send("Hi");
+  gateway_.source.send("Hi");
+  exchange_->run();
+  EXPECT_EQ(frames(), 3U);
+  gateway_.source.sink().on_finish(SourceFinish::kLength);
+  exchange_->run();
+  EXPECT_NE(body().find(R"("finish_reason":"length")"), std::string::npos);
+  EXPECT_TRUE(body().ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(exchange_->ended);
+  EXPECT_EQ(gateway_.source.ended(), 1);
+}
+
+TEST_F(GenerationReplyTest, AStopStringEndsTheGeneration) {
+  for (const std::string_view stream : {"", R"(, "stream": true)"}) {
+    exchange_ = std::make_shared<FakeExchange>();
+    const int ended = gateway_.source.ended();
+    begin(std::string(R"(, "stop": "END")").append(stream));
+    start_source();
+    gateway_.source.send("a END b");
+    gateway_.source.send("c");  // a source that has not noticed yet
+    exchange_->run();
+    EXPECT_TRUE(exchange_->ended);
+    EXPECT_NE(body().find(R"("content":"a)"), std::string::npos);
+    EXPECT_EQ(body().find(R"("content":"b)"), std::string::npos);
+    EXPECT_EQ(body().find(R"("content":"c)"), std::string::npos);
+    EXPECT_EQ(gateway_.source.ended(), ended + 1);
+  }
+}
+
+TEST_F(GenerationReplyTest, AClientThatLeavesCancels) {
+  begin(R"(, "stream": true)");
+  start_source();
+  gateway_.source.send("Hi");
+  exchange_->leave();  // with steps still in the inbox
+  EXPECT_EQ(gateway_.source.ended(), 1);
+  exchange_->run();
+  EXPECT_FALSE(exchange_->ended);
+  EXPECT_NE(gateway_.metrics.render().find("galley_cancelled_generations_total 1"),
+            std::string::npos);
+}
+
+TEST_F(GenerationReplyTest, AClientThatLeftBeforeTheStartCostsNothing) {
+  exchange_->is_gone = true;
+  begin();
+  EXPECT_TRUE(gateway_.source.last.prompt.empty());
+}
+
+TEST_F(GenerationReplyTest, EncodesOnlyWhatTheClientTakes) {
+  begin(R"(, "stream": true)", {.unsent_bytes_max = 100});
+  start_source();
+  for (int i = 0; i < 10; ++i) {
+    gateway_.source.send("Hi");
+  }
+  gateway_.source.sink().on_finish(SourceFinish::kStop);
+  exchange_->run();
+  const std::size_t first = frames();
+  EXPECT_LT(first, 5U);
+  EXPECT_FALSE(exchange_->ended);
+  for (int i = 0; i < 20 && !exchange_->ended; ++i) {
+    EXPECT_LT(exchange_->unsent, 1000U);
+    exchange_->send_all();
+  }
+  EXPECT_TRUE(exchange_->ended);
+  EXPECT_EQ(frames(), 13U);  // start, ten pieces, finish, [DONE]
+}
+
+TEST_F(GenerationReplyTest, AClientThatFallsTooFarBehindIsCutOff) {
+  const std::size_t step_bytes = tokens_of("Hi").size() * sizeof(TokenId);
+  begin(R"(, "stream": true)", {.unsent_bytes_max = 1, .waiting_bytes_max = 3 * step_bytes});
+  start_source();
+  exchange_->run();  // the first frame fills the socket
+  for (int i = 0; i < 3; ++i) {
+    gateway_.source.send("Hi");
+  }
+  exchange_->run();
+  EXPECT_FALSE(exchange_->aborted);
+  gateway_.source.send("Hi");
+  exchange_->run();
+  EXPECT_TRUE(exchange_->aborted);
+  EXPECT_FALSE(exchange_->ended);
+  EXPECT_EQ(gateway_.source.ended(), 1);
+}
+
+TEST_F(GenerationReplyTest, ASilentStreamIsKeptOpen) {
+  begin(R"(, "stream": true)");
+  exchange_->listener->on_quiet();
+  EXPECT_TRUE(body().starts_with(":")) << body();
+  EXPECT_TRUE(body().ends_with("\n\n"));
+}
+
+TEST_F(GenerationReplyTest, ASourceThatRefusesIsAnErrorOfTheProtocol) {
+  gateway_.source.refusal = Error{.code = Code::kOverloaded, .what = "the queue is full"};
+  begin(R"(, "stream": true)");
+  EXPECT_EQ(exchange_->response.status, 429);
+  EXPECT_TRUE(has_header("retry-after", "1"));
+  EXPECT_NE(body().find("the queue is full"), std::string::npos);
+}
+
+TEST_F(GenerationReplyTest, AnErrorInAWholeReplyIsAStatus) {
+  begin();
+  start_source();
+  gateway_.source.send("Hi");
+  gateway_.source.sink().on_error({.code = Code::kUnavailable, .what = "the worker died"});
+  exchange_->run();
+  EXPECT_EQ(exchange_->response.status, 503);
+  EXPECT_NE(body().find("the worker died"), std::string::npos);
+  EXPECT_EQ(body().find("Hi"), std::string::npos);
+}
+
+TEST_F(GenerationReplyTest, AnErrorInAStreamNeverLooksComplete) {
+  begin(R"(, "stream": true)");
+  start_source();
+  gateway_.source.send("Hi");
+  gateway_.source.sink().on_error({.code = Code::kUnavailable, .what = "the worker died"});
+  exchange_->run();
+  EXPECT_NE(body().find(R"(data: {"error":)"), std::string::npos);
+  EXPECT_EQ(body().find("[DONE]"), std::string::npos);
+  EXPECT_TRUE(exchange_->ended);
+}
+
+TEST_F(GenerationReplyTest, NotesComeBackInABoundedHeader) {
+  begin(R"(, "store": true)");
+  start_source();
+  gateway_.source.sink().on_finish(SourceFinish::kStop);
+  exchange_->run();
+  std::string note;
+  for (const HttpHeader& header : exchange_->response.headers) {
+    note += header.name == "x-galley-note" ? header.value : "";
+  }
+  EXPECT_NE(note.find("store"), std::string::npos) << note;
+  EXPECT_LE(note.size(), 1024U);
+}
+
+TEST_F(GenerationReplyTest, CountsTokens) {
+  begin();
+  start_source();
+  gateway_.source.send("Hi");
+  gateway_.source.sink().on_finish(SourceFinish::kStop);
+  exchange_->run();
+  const std::string text = gateway_.metrics.render();
+  EXPECT_NE(text.find("galley_prompt_tokens_total 10\n"), std::string::npos);
+  EXPECT_NE(text.find("galley_cached_tokens_total 4\n"), std::string::npos);
+  EXPECT_NE(text.find("galley_output_tokens_total " + std::to_string(tokens_of("Hi").size())),
+            std::string::npos);
+  EXPECT_NE(text.find("galley_cancelled_generations_total 0\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace galley::gateway

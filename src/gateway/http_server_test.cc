@@ -1,0 +1,485 @@
+// Goal: the server keeps its bounds and HTTP's rules, whatever bytes come.
+// Method: raw sockets on loopback, port 0, a handler of the test's own; time-outs are configured
+// short where one has to pass, long elsewhere. No sleeps: each wait is for something that happens.
+#include "gateway/http_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <gtest/gtest.h>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/real_clock.h"
+#include "base/virtual_loop.h"
+#include "gateway/fakes_for_test.h"
+#include "gateway/socket_client_for_test.h"
+
+namespace galley::gateway {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Answers by path; keeps the exchange of /later and /stream for the test to drive.
+class TestHandler final : public HttpHandler {
+ public:
+  std::optional<HttpResponse> refuse_early(const HttpRequest& head) override {
+    if (head.path == "/refused") {
+      return HttpResponse{.status = 404, .body = "refused"};
+    }
+    return std::nullopt;
+  }
+  void handle(std::shared_ptr<Exchange> exchange) override {
+    const HttpRequest& request = exchange->request();
+    if (request.path == "/echo") {
+      exchange->respond({.headers = {{"content-type", "text/plain"}},
+                         .body = request.method + " " + request.body});
+    } else if (request.path == "/large") {
+      exchange->respond({.body = std::string(std::size_t{8} << 20U, 'x')});
+    } else if (request.path == "/work") {
+      const bool queued = exchange->offload(
+          [exchange] { exchange->post([exchange] { exchange->respond({.body = "worked"}); }); });
+      if (!queued) {
+        exchange->respond({.status = 503});
+      }
+    } else {
+      const bool stream = request.path == "/stream";
+      exchange->listen(std::make_shared<Listener>(*this));
+      if (stream) {
+        exchange->start_stream({.headers = {{"content-type", "text/event-stream"}}});
+      }
+      {
+        const MutexLock lock(mutex_);
+        open_ = std::move(exchange);
+      }
+      changed_.notify_all();
+    }
+  }
+  HttpResponse connection_error(int status,
+                                std::string_view message,
+                                std::string_view path) override {
+    return {.status = status, .body = std::string(path) + ": " + std::string(message)};
+  }
+  void finished(const ExchangeSummary& summary) override {
+    const MutexLock lock(mutex_);
+    finished_.push_back(std::to_string(summary.status) + (summary.complete ? " " : " cut ") +
+                        summary.request.path);
+    changed_.notify_all();
+  }
+
+  // Waits for the exchange of /later or /stream.
+  std::shared_ptr<Exchange> wait_open() {
+    wait([this]() GALLEY_REQUIRES(mutex_) { return open_ != nullptr; });
+    const MutexLock lock(mutex_);
+    return std::exchange(open_, nullptr);
+  }
+  void wait_gone(int count) {
+    wait([this, count]() GALLEY_REQUIRES(mutex_) { return gone_ >= count; });
+  }
+  void wait_quiet() {
+    wait([this]() GALLEY_REQUIRES(mutex_) { return quiet_ > 0; });
+  }
+  void wait_finished(std::string_view line) {
+    wait([this, line]() GALLEY_REQUIRES(mutex_) {
+      return std::ranges::find(finished_, line) != finished_.end();
+    });
+  }
+  int gone() {
+    const MutexLock lock(mutex_);
+    return gone_;
+  }
+
+ private:
+  struct Listener final : ExchangeListener {
+    explicit Listener(TestHandler& test_handler) : handler(test_handler) {}
+    void on_gone() override { handler.count(&TestHandler::gone_); }
+    void on_room() override {}
+    void on_quiet() override { handler.count(&TestHandler::quiet_); }
+    TestHandler& handler;
+  };
+  void count(int TestHandler::* counter) {
+    const MutexLock lock(mutex_);
+    ++(this->*counter);
+    changed_.notify_all();
+  }
+  template <class Condition>
+  void wait(Condition condition) {
+    const auto end = RealClock().now() + 5s;
+    const MutexLock lock(mutex_);
+    while (!condition() && RealClock().now() < end) {
+      changed_.wait_for(mutex_, 100ms);
+    }
+    EXPECT_TRUE(condition()) << "did not happen in time";
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::shared_ptr<Exchange> open_ GALLEY_GUARDED_BY(mutex_);
+  std::vector<std::string> finished_ GALLEY_GUARDED_BY(mutex_);
+  int gone_ GALLEY_GUARDED_BY(mutex_) = 0;
+  int quiet_ GALLEY_GUARDED_BY(mutex_) = 0;
+};
+
+class HttpServerTest : public testing::Test {
+ protected:
+  void start(HttpOptions options = {}) {
+    options.port = 0;
+    auto server = HttpServer::start(options, handler_, clock_, ids_);
+    ASSERT_TRUE(server.has_value()) << to_string(server.error());
+    server_ = std::move(*server);
+  }
+  // One request on its own connection; everything the server says.
+  std::string ask(std::string_view bytes) {
+    SocketClient client(server_->port());
+    client.send(bytes);
+    return client.read_all();
+  }
+
+  TestHandler handler_;
+  VirtualLoop clock_;
+  CountingIds ids_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+std::string status(std::string_view response) {
+  return std::string(response.substr(std::min<std::size_t>(9, response.size()), 3));
+}
+
+TEST_F(HttpServerTest, AnswersAndKeepsTheConnection) {
+  start();
+  SocketClient client(server_->port());
+  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+  EXPECT_EQ(client.read_response(),
+            "HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\ncontent-type: "
+            "text/plain\r\nx-request-id: req_1\r\ncontent-length: 10\r\n\r\nPOST hello");
+  client.send("GET /echo HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-7\r\nConnection: close\r\n\r\n");
+  const std::string second = client.read_all();
+  EXPECT_NE(second.find("x-request-id: mine-7\r\n"), std::string::npos);
+  EXPECT_NE(second.find("connection: close\r\n"), std::string::npos);
+  EXPECT_TRUE(second.ends_with("\r\n\r\nGET "));
+}
+
+TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
+  start();
+  SocketClient client(server_->port());
+  client.send(
+      "GET /later HTTP/1.1\r\nHost: x\r\n\r\n"
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n2"
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n3");
+  const auto first = handler_.wait_open();
+  first->post([first] { first->respond({.body = "one"}); });
+  EXPECT_TRUE(client.read_response().ends_with("\r\n\r\none"));
+  EXPECT_TRUE(client.read_response().ends_with("\r\n\r\nPOST 2"));
+  EXPECT_TRUE(client.read_response().ends_with("\r\n\r\nPOST 3"));
+}
+
+TEST_F(HttpServerTest, APipelineBeyondItsBoundStillGetsEveryAnswer) {
+  start();
+  SocketClient client(server_->port());
+  client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto first = handler_.wait_open();
+  const std::string body(std::size_t{300} << 10U, 'b');
+  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+              "\r\n\r\n" + body);
+  first->post([first] { first->respond({.body = "one"}); });
+  EXPECT_TRUE(client.read_response().ends_with("\r\n\r\none"));
+  EXPECT_TRUE(client.read_response().ends_with("\r\n\r\nPOST " + body));
+}
+
+TEST_F(HttpServerTest, HeadHasTheHeadersOfGetAndNoBody) {
+  start();
+  SocketClient client(server_->port());
+  client.send("HEAD /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.read_until("\r\n\r\n").find("content-length: 4\r\n"), std::string::npos);
+  client.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");  // were there a body, this would not match
+  EXPECT_TRUE(client.read_response().ends_with("\r\n\r\nGET "));
+}
+
+TEST_F(HttpServerTest, StreamsInChunks) {
+  start();
+  SocketClient client(server_->port());
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto stream = handler_.wait_open();
+  EXPECT_NE(client.read_until("\r\n\r\n").find("transfer-encoding: chunked"), std::string::npos);
+  stream->post([stream] { stream->write("data: 1\n\n"); });
+  EXPECT_EQ(client.read_until("\n\n\r\n"), "9\r\ndata: 1\n\n\r\n");
+  stream->post([stream] {
+    stream->write("x");
+    stream->end_stream();
+  });
+  EXPECT_EQ(client.read_until("0\r\n\r\n"), "1\r\nx\r\n0\r\n\r\n");
+  client.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");  // the connection lives on
+  EXPECT_TRUE(client.read_response().ends_with("GET "));
+  EXPECT_EQ(handler_.gone(), 0);
+}
+
+TEST_F(HttpServerTest, AStreamToHttp10EndsWithTheConnection) {
+  start();
+  SocketClient client(server_->port());
+  client.send("GET /stream HTTP/1.0\r\n\r\n");
+  const auto stream = handler_.wait_open();
+  stream->post([stream] {
+    stream->write("data");
+    stream->end_stream();
+  });
+  const std::string all = client.read_all();
+  EXPECT_EQ(all.find("chunked"), std::string::npos);
+  EXPECT_TRUE(all.ends_with("connection: close\r\n\r\ndata"));
+}
+
+TEST_F(HttpServerTest, ABrokenStreamHasNoEndMark) {
+  start();
+  SocketClient client(server_->port());
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto stream = handler_.wait_open();
+  client.read_until("\r\n\r\n");
+  stream->post([stream] { stream->abort(); });
+  EXPECT_EQ(client.read_all(), "");
+  handler_.wait_finished("200 cut /stream");
+}
+
+TEST_F(HttpServerTest, RunsWorkElsewhereWithinABound) {
+  start();
+  EXPECT_TRUE(
+      ask("GET /work HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ends_with("worked"));
+  start({.worker_queue_max = 0});
+  EXPECT_EQ(status(ask("GET /work HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")), "503");
+}
+
+TEST_F(HttpServerTest, RefusesWhatCouldBeReadInTwoWays) {
+  start();
+  const auto post = [](std::string_view headers, std::string_view body = "") {
+    return "POST /echo HTTP/1.1\r\nHost: x\r\n" + std::string(headers) + "\r\n" + std::string(body);
+  };
+  // Each closes the connection: ask() reads until then.
+  EXPECT_EQ(status(ask(post("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding: chunked\r\nContent-Length: 1\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Content-Length: 1\r\nContent-Length: 2\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Content-Length: -1\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Content-Length: 1, 1\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Content-Length: 1\r\nContent-Length: 1\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Content-Length: 0x10\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Content-Length: 99999999999999999999\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding: xchunked\r\n"))), "501");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding: gzip, chunked\r\n"))), "501");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding: chunked, identity\r\n"))), "501");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"))),
+            "400");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding : chunked\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Content-Length : 1\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding: chunked\r\n", "zz\r\n"))), "400");
+  EXPECT_EQ(status(ask(post("Transfer-Encoding: chunked\r\n", "1\r\nab\r\n0\r\n\r\n"))), "400");
+  EXPECT_EQ(status(ask("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n")), "400");
+}
+
+TEST_F(HttpServerTest, RefusesMalformedHeads) {
+  start();
+  EXPECT_EQ(status(ask("GET /echo HTTP/1.1\r\n\r\n")), "400");  // no Host
+  EXPECT_EQ(status(ask("GET /echo HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")), "400");
+  EXPECT_EQ(status(ask("GET /echo HTTP/2.0\r\nHost: a\r\n\r\n")), "505");
+  EXPECT_EQ(status(ask("GET /echo\r\n\r\n")), "400");
+  EXPECT_EQ(status(ask("\x16\x03\x01\x02\r\n\r\n")), "400");  // somebody speaks TLS
+  EXPECT_EQ(status(ask("GET /echo HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n")), "400");
+  EXPECT_EQ(status(ask("GET /echo HTTP/1.1\nHost: x\n\n")), "505");  // the line has no end
+  EXPECT_EQ(status(ask("POST /echo HTTP/1.1\r\nHost: x\r\n\r\n")), "411");
+  EXPECT_EQ(status(ask("GET /echo HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n")), "417");
+}
+
+TEST_F(HttpServerTest, HoldsItsSizes) {
+  start({.header_bytes_max = 4096,
+         .header_count_max = 10,
+         .target_bytes_max = 100,
+         .body_bytes_max = 1000});
+  const auto get = [](std::string_view target, std::string_view headers) {
+    return "GET " + std::string(target) + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" +
+           std::string(headers) + "\r\n";
+  };
+  const std::string target = "/echo?" + std::string(94, 'q');
+  EXPECT_EQ(status(ask(get(target, ""))), "200");
+  EXPECT_EQ(status(ask(get(target + "q", ""))), "414");
+  EXPECT_EQ(status(ask(get(std::string(5000, '/'), ""))), "414");
+  EXPECT_EQ(status(ask(get("/echo", "a: " + std::string(3900, 'v') + "\r\n"))), "200");
+  EXPECT_EQ(status(ask(get("/echo", "a: " + std::string(4100, 'v') + "\r\n"))), "431");
+  std::string headers;
+  for (int i = 0; i < 8; ++i) {
+    headers += "a: b\r\n";
+  }
+  EXPECT_EQ(status(ask(get("/echo", headers))), "200");  // with Host and Connection: ten
+  EXPECT_EQ(status(ask(get("/echo", headers + "a: b\r\n"))), "431");
+  const auto post = [](std::size_t bytes) {
+    return "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: " +
+           std::to_string(bytes) + "\r\n\r\n" + std::string(bytes, 'b');
+  };
+  EXPECT_EQ(status(ask(post(1000))), "200");
+  EXPECT_EQ(status(ask(post(1001))), "413");
+  const auto chunked = [](std::string_view size, std::size_t bytes) {
+    return "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked"
+           "\r\n\r\n" +
+           std::string(size) + "\r\n" + std::string(bytes, 'b') + "\r\n0\r\n\r\n";
+  };
+  EXPECT_EQ(status(ask(chunked("3e8", 1000))), "200");
+  EXPECT_EQ(status(ask(chunked("3e9", 1001))), "413");
+}
+
+TEST_F(HttpServerTest, BodiesShareABudget) {
+  start({.bodies_bytes_max = 1000});
+  SocketClient holder(server_->port());
+  holder.send("POST /later HTTP/1.1\r\nHost: x\r\nContent-Length: 600\r\n\r\n" +
+              std::string(600, 'a'));
+  const auto held = handler_.wait_open();
+  const std::string second =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: "
+      "401\r\n\r\n" +
+      std::string(401, 'b');
+  EXPECT_EQ(status(ask(second)), "503");
+  held->post([held] { held->respond({}); });
+  holder.read_response();
+  EXPECT_EQ(status(ask(second)), "200");
+}
+
+TEST_F(HttpServerTest, RefusesBeforeTheBodyIsSent) {
+  start();
+  const std::string reply =
+      ask("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+          "Expect: 100-continue\r\n\r\n");
+  EXPECT_EQ(status(reply), "404");
+  EXPECT_NE(reply.find("connection: close"), std::string::npos);
+  SocketClient client(server_->port());  // without a body the connection stays
+  client.send("GET /refused HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(status(client.read_response()), "404");
+  client.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(status(client.read_response()), "200");
+}
+
+TEST_F(HttpServerTest, AsksForTheBodyOnlyWhenExpected) {
+  start();
+  SocketClient client(server_->port());
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("ok");
+  EXPECT_TRUE(client.read_response().ends_with("POST ok"));
+}
+
+TEST_F(HttpServerTest, SlowHeadersAndBodiesEndIn408) {
+  start({.header_timeout = 30ms, .body_timeout = 30ms});
+  EXPECT_EQ(status(ask("GET /echo HTTP/1.1\r\nHos")), "408");
+  EXPECT_EQ(status(ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nab")), "408");
+}
+
+TEST_F(HttpServerTest, DripFeedingDoesNotExtendTheDeadline) {
+  start({.header_timeout = 60ms});
+  SocketClient client(server_->port());
+  const auto begin = RealClock().now();
+  client.send("GET /echo HTTP/1.1\r\n");
+  // A header every few milliseconds, for as long as the server takes them.
+  std::string reply;
+  while (reply.empty() && client.send("a: b\r\n") && RealClock().now() - begin < 5s) {
+    reply = client.try_read();
+  }
+  EXPECT_EQ(status(reply), "408");
+}
+
+TEST_F(HttpServerTest, AnIdleConnectionIsClosedSilently) {
+  start({.idle_timeout = 30ms});
+  EXPECT_EQ(ask(""), "");
+  SocketClient client(server_->port());
+  client.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.read_response();
+  EXPECT_EQ(client.read_all(), "");
+}
+
+TEST_F(HttpServerTest, OneConnectionTooManyIsToldSo) {
+  start({.connections_max = 1});
+  SocketClient first(server_->port());
+  first.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  first.read_response();
+  EXPECT_EQ(status(SocketClient(server_->port()).read_all()), "503");
+  first.send("GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(status(first.read_all()), "200");
+}
+
+TEST_F(HttpServerTest, AClientThatLeavesIsNoticedInEveryPhase) {
+  start();
+  int count = 0;
+  for (const std::string_view path : {"/later", "/stream"}) {
+    for (const bool hard : {false, true}) {
+      SocketClient client(server_->port());
+      client.send("GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n");
+      const auto exchange = handler_.wait_open();
+      hard ? client.reset() : client.close();
+      handler_.wait_gone(++count);
+      EXPECT_TRUE(exchange->gone());
+      std::promise<void> done;
+      exchange->post([&] {  // late answers are accepted and dropped
+        path == "/later" ? exchange->respond({}) : exchange->write("late");
+        done.set_value();
+      });
+      done.get_future().wait();
+    }
+  }
+}
+
+TEST_F(HttpServerTest, HalfAConnectionIsEnoughForAnAnswerThatIsReady) {
+  start();
+  SocketClient client(server_->port());
+  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+  client.shut_down_sending();
+  EXPECT_TRUE(client.read_all().ends_with("POST hi"));
+}
+
+TEST_F(HttpServerTest, AClientThatDoesNotReadIsCutOff) {
+  start({.write_timeout = 50ms});
+  SocketClient client(server_->port());
+  client.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+  handler_.wait_finished("200 cut /large");
+}
+
+TEST_F(HttpServerTest, AQuietStreamIsReported) {
+  start({.quiet_interval = 10ms});
+  SocketClient client(server_->port());
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto stream = handler_.wait_open();
+  handler_.wait_quiet();
+}
+
+TEST_F(HttpServerTest, DrainsRunningRequestsAndClosesIdleConnections) {
+  start({.linger_timeout = 10ms});
+  SocketClient idle(server_->port());
+  idle.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  idle.read_response();
+  SocketClient busy(server_->port());
+  busy.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = handler_.wait_open();
+  auto drained = std::async(std::launch::async, [&] { return server_->drain(5s); });
+  EXPECT_EQ(idle.read_all(), "");
+  EXPECT_FALSE(SocketClient(server_->port()).connected());
+  exchange->post([exchange] { exchange->respond({.body = "done"}); });
+  EXPECT_TRUE(busy.read_all().ends_with("done"));
+  EXPECT_TRUE(drained.get());
+}
+
+TEST_F(HttpServerTest, ADrainIsBoundedAndDestructionCuts) {
+  start();
+  SocketClient busy(server_->port());
+  busy.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = handler_.wait_open();
+  EXPECT_FALSE(server_->drain(10ms));
+  server_.reset();
+  EXPECT_EQ(handler_.gone(), 1);
+  EXPECT_EQ(busy.read_all().find("0\r\n\r\n"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, SaysWhyItCannotListen) {
+  start();
+  auto taken = HttpServer::start({.port = server_->port()}, handler_, clock_, ids_);
+  ASSERT_FALSE(taken.has_value());
+  EXPECT_EQ(taken.error().code, Code::kUnavailable);
+  auto odd = HttpServer::start({.address = "localhost", .port = 0}, handler_, clock_, ids_);
+  ASSERT_FALSE(odd.has_value());
+  EXPECT_EQ(odd.error().code, Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace galley::gateway

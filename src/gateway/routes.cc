@@ -1,0 +1,319 @@
+#include "gateway/routes.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fmt/core.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gateway/http_text.h"
+#include "recipe/json.h"
+
+namespace galley::gateway {
+namespace {
+
+using recipe::Compat;
+using recipe::Json;
+using recipe::JsonArray;
+using recipe::JsonObject;
+using recipe::Protocol;
+
+enum class Action : std::uint8_t { kChat, kModels, kModel, kHealth, kReady, kMetrics, kNotBuilt };
+
+// Where the hosted service serves a path besides /v1 (spec recipe 6.0).
+enum class Prefixes : std::uint8_t {
+  kNone,       // as written
+  kV1,         // with and without /v1
+  kV1Beta,     // also under /beta
+  kAnthropic,  // /v1, /anthropic/v1 and /anthropic
+};
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // one that ends in '/' takes everything below it
+  Prefixes prefixes{};
+  Action action{};
+};
+
+constexpr std::array kRoutes{
+    Route{"POST", "/chat/completions", Prefixes::kV1Beta, Action::kChat},
+    Route{"GET", "/models", Prefixes::kV1, Action::kModels},
+    Route{"GET", "/models/", Prefixes::kV1, Action::kModel},
+    Route{"GET", "/models", Prefixes::kAnthropic, Action::kModels},
+    Route{"GET", "/models/", Prefixes::kAnthropic, Action::kModel},
+    Route{"GET", "/health", Prefixes::kNone, Action::kHealth},
+    Route{"GET", "/ready", Prefixes::kNone, Action::kReady},
+    Route{"GET", "/metrics", Prefixes::kNone, Action::kMetrics},
+    // Known to clients, not built.
+    Route{"POST", "/completions", Prefixes::kV1Beta, Action::kNotBuilt},
+    Route{"POST", "/responses", Prefixes::kV1, Action::kNotBuilt},
+    Route{"GET", "/responses/", Prefixes::kV1, Action::kNotBuilt},
+    Route{"DELETE", "/responses/", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/responses/", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/messages", Prefixes::kAnthropic, Action::kNotBuilt},
+    Route{"POST", "/messages/count_tokens", Prefixes::kAnthropic, Action::kNotBuilt},
+    Route{"POST", "/embeddings", Prefixes::kV1, Action::kNotBuilt},
+    Route{"GET", "/files", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/files", Prefixes::kV1, Action::kNotBuilt},
+    Route{"GET", "/files/", Prefixes::kV1, Action::kNotBuilt},
+    Route{"DELETE", "/files/", Prefixes::kV1, Action::kNotBuilt},
+    Route{"GET", "/batches", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/batches", Prefixes::kV1, Action::kNotBuilt},
+    Route{"GET", "/batches/", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/batches/", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/tokenize", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/detokenize", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/tools/search", Prefixes::kV1, Action::kNotBuilt},
+    Route{"POST", "/tools/fetch", Prefixes::kV1, Action::kNotBuilt},
+    Route{"GET", "/user/balance", Prefixes::kNone, Action::kNotBuilt},
+};
+
+// `path` without `prefix`, when something that starts with '/' is left.
+std::optional<std::string_view> without(std::string_view prefix, std::string_view path) {
+  if (path.size() > prefix.size() && path.starts_with(prefix) && path[prefix.size()] == '/') {
+    return path.substr(prefix.size());
+  }
+  return std::nullopt;
+}
+
+// The ways to read `path` as a path of the table under `prefixes`.
+std::array<std::optional<std::string_view>, 3> bare(Prefixes prefixes, std::string_view path) {
+  switch (prefixes) {
+    case Prefixes::kNone:
+      return {path};
+    case Prefixes::kV1:
+      return {path, without("/v1", path)};
+    case Prefixes::kV1Beta:
+      return {path, without("/v1", path), without("/beta", path)};
+    case Prefixes::kAnthropic:
+      return {without("/v1", path), without("/anthropic/v1", path), without("/anthropic", path)};
+  }
+  std::unreachable();
+}
+
+// What is left of `path` behind a route: empty, or what a route that ends in '/' takes.
+std::optional<std::string_view> match(const Route& route, std::string_view path) {
+  for (const auto& candidate : bare(route.prefixes, path)) {
+    if (!candidate) {
+      continue;
+    }
+    if (*candidate == route.path) {
+      if (!route.path.ends_with('/')) {
+        return std::string_view{};
+      }
+    } else if (route.path.ends_with('/') && candidate->starts_with(route.path)) {
+      return candidate->substr(route.path.size());
+    }
+  }
+  return std::nullopt;
+}
+
+struct Found {
+  const Route* route = nullptr;
+  std::string_view rest;
+  std::string allow;  // methods of the path; empty: there is no such path
+};
+
+Found find_route(std::string_view method, std::string_view path) {
+  Found found;
+  for (const Route& route : kRoutes) {
+    const auto rest = match(route, path);
+    if (!rest) {
+      continue;
+    }
+    if (route.method == method && found.route == nullptr) {
+      found.route = &route;
+      found.rest = *rest;
+    }
+    if (found.allow.find(route.method) == std::string::npos) {
+      found.allow.append(found.allow.empty() ? "" : ", ").append(route.method);
+      if (route.method == "GET") {
+        found.allow += ", HEAD";
+      }
+    }
+  }
+  return found;
+}
+
+// Whose error object a client expects: Anthropic's on Messages paths and from its SDKs.
+Protocol protocol_of(std::string_view path) {
+  const bool anthropic = path.starts_with("/anthropic/") || path.starts_with("/v1/messages");
+  return anthropic ? Protocol::kMessages : Protocol::kChat;
+}
+
+bool asks_as_anthropic(const HttpRequest& request) {
+  return request.header("anthropic-version") != nullptr ||
+         protocol_of(request.path) == Protocol::kMessages;
+}
+
+HttpResponse json_response(int status, Json body) {
+  return {
+      .status = status, .headers = {{"content-type", "application/json"}}, .body = to_json(body)};
+}
+
+Json openai_model(const std::string& id, std::int64_t created_s) {
+  return JsonObject{
+      {"id", id}, {"object", "model"}, {"created", created_s}, {"owned_by", "deepseek"}};
+}
+
+Json anthropic_model(const std::string& id, std::int64_t created_s) {
+  return JsonObject{
+      {"type", "model"}, {"id", id}, {"display_name", id}, {"created_at", rfc3339(created_s)}};
+}
+
+Code code_of(int status) {
+  switch (status) {
+    case 413:
+      return Code::kTooLarge;
+    case 501:
+      return Code::kUnimplemented;
+    case 503:
+      return Code::kUnavailable;
+    default:
+      return Code::kInvalidArgument;
+  }
+}
+
+}  // namespace
+
+Routes::Routes(ReplyContext context, Metrics& metrics, Log& log)
+    : context_(context), metrics_(metrics), log_(log), started_s_(context.clock.unix_seconds()) {}
+
+std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
+  const Found found = find_route(head.method, head.path);
+  if (found.allow.empty()) {
+    return error(
+        head, {.code = Code::kNotFound, .what = fmt::format("There is no route {}.", head.path)});
+  }
+  if (found.route == nullptr) {
+    HttpResponse response = error(head, {.code = Code::kInvalidArgument,
+                                         .what = fmt::format("{} does not take {}, only {}.",
+                                                             head.path, head.method, found.allow)});
+    response.status = 405;
+    response.headers.push_back({"allow", found.allow});
+    return response;
+  }
+  if (found.route->action == Action::kNotBuilt) {
+    return error(head, {.code = Code::kUnimplemented,
+                        .what = fmt::format("{} {} is not implemented by this server.", head.method,
+                                            head.path)});
+  }
+  return std::nullopt;
+}
+
+void Routes::handle(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const Found found = find_route(request.method, request.path);
+  switch (found.route->action) {
+    case Action::kChat:
+      return generate(Protocol::kChat, std::move(exchange));
+    case Action::kModels:
+      return exchange->respond(models(request));
+    case Action::kModel:
+      return exchange->respond(model(request, found.rest));
+    case Action::kHealth:
+      return exchange->respond(json_response(200, JsonObject{{"status", "ok"}}));
+    case Action::kReady:
+      return exchange->respond(ready());
+    case Action::kMetrics:
+      return exchange->respond({.headers = {{"content-type", "text/plain; version=0.0.4"}},
+                                .body = metrics_.render()});
+    case Action::kNotBuilt:
+      break;  // refuse_early() took it
+  }
+  std::unreachable();
+}
+
+void Routes::generate(Protocol protocol, std::shared_ptr<Exchange> exchange) {
+  const bool queued = exchange->offload([this, protocol, exchange] {
+    if (exchange->gone()) {
+      return;
+    }
+    auto prepared = context_.codec.prepare(protocol, exchange->request().body);
+    exchange->request().body = {};  // nothing reads it any more, and it may be large
+    exchange->post([this, protocol, exchange, prepared = std::move(prepared)]() mutable {
+      if (!prepared) {
+        exchange->respond(
+            error_response(protocol, context_.codec.options().compat, prepared.error()));
+        return;
+      }
+      GenerationReply::begin(std::move(exchange), std::move(*prepared), context_);
+    });
+  });
+  if (!queued) {
+    exchange->respond(error_response(
+        protocol, context_.codec.options().compat,
+        {.code = Code::kOverloaded, .what = "Too many requests are waiting. Retry later."}));
+  }
+}
+
+HttpResponse Routes::models(const HttpRequest& request) const {
+  const bool anthropic = asks_as_anthropic(request);
+  JsonArray data;
+  for (const auto& [id, version] : context_.codec.options().models) {
+    data.push_back(anthropic ? anthropic_model(id, started_s_) : openai_model(id, started_s_));
+  }
+  if (!anthropic) {
+    return json_response(200, JsonObject{{"object", "list"}, {"data", std::move(data)}});
+  }
+  const Json first = data.empty() ? Json{} : *data.front().find("id");
+  const Json last = data.empty() ? Json{} : *data.back().find("id");
+  return json_response(
+      200,
+      JsonObject{
+          {"data", std::move(data)}, {"has_more", false}, {"first_id", first}, {"last_id", last}});
+}
+
+HttpResponse Routes::model(const HttpRequest& request, std::string_view encoded_id) const {
+  const std::string id = percent_decoded(encoded_id).value_or(std::string(encoded_id));
+  if (!context_.codec.options().models.contains(id)) {
+    return error(request,
+                 {.code = Code::kNotFound, .what = fmt::format("There is no model '{}'.", id)});
+  }
+  return json_response(200, asks_as_anthropic(request) ? anthropic_model(id, started_s_)
+                                                       : openai_model(id, started_s_));
+}
+
+HttpResponse Routes::ready() const {
+  if (draining_) {
+    return json_response(503, JsonObject{{"status", "draining"}});
+  }
+  if (!context_.source.ready()) {
+    return json_response(503, JsonObject{{"status", "loading"}});
+  }
+  return json_response(200, JsonObject{{"status", "ready"}});
+}
+
+HttpResponse Routes::error(const HttpRequest& request, const Error& error) const {
+  return error_response(asks_as_anthropic(request) ? Protocol::kMessages : Protocol::kChat,
+                        context_.codec.options().compat, error);
+}
+
+void Routes::finished(const ExchangeSummary& summary) {
+  const HttpRequest& request = summary.request;
+  const Found found = find_route(request.method, request.path);
+  const std::string status = std::to_string(summary.status);
+  // The table's spelling, so that a client cannot make up series.
+  const std::string route(found.route == nullptr ? "none" : found.route->path);
+  metrics_
+      .counter("galley_http_requests_total", "Requests by route and status, 0: client left first.",
+               {{"route", route}, {"status", status}})
+      .add();
+  log_.info("request done", {{"request", request.id},
+                             {"method", request.method},
+                             {"path", request.path},
+                             {"status", summary.status},
+                             {"complete", summary.complete},
+                             {"took", to_string(summary.took)}});
+}
+
+HttpResponse Routes::connection_error(int status, std::string_view message, std::string_view path) {
+  HttpResponse response = error_response(protocol_of(path), context_.codec.options().compat,
+                                         {.code = code_of(status), .what = std::string(message)});
+  response.status = status;
+  return response;
+}
+
+}  // namespace galley::gateway

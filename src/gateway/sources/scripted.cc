@@ -1,0 +1,148 @@
+#include "gateway/sources/scripted.h"
+
+#include <fmt/core.h>
+#include <utility>
+
+#include "gateway/sources/deliver.h"
+#include "recipe/json.h"
+
+namespace galley::gateway {
+namespace {
+
+using recipe::Json;
+using recipe::SourceFinish;
+
+Result<SourceFinish> parse_finish(const Json& value) {
+  const std::string* text = value.string();
+  if (text != nullptr && *text == "stop") {
+    return SourceFinish::kStop;
+  }
+  if (text != nullptr && *text == "length") {
+    return SourceFinish::kLength;
+  }
+  if (text != nullptr && *text == "content_filter") {
+    return SourceFinish::kContentFilter;
+  }
+  return fail(Code::kInvalidArgument, "must be stop, length or content_filter", "finish");
+}
+
+Result<std::vector<TokenId>> parse_ids(const Json& value, const recipe::Tokenizer& tokenizer) {
+  std::vector<TokenId> ids;
+  if (value.array() == nullptr) {
+    return fail(Code::kInvalidArgument, "must be an array of token ids", "tokens");
+  }
+  for (const Json& item : *value.array()) {
+    const std::int64_t* id = item.int64();
+    if (id == nullptr || *id < 0 || std::cmp_greater_equal(*id, tokenizer.vocabulary_size())) {
+      return fail(Code::kInvalidArgument, "must hold ids of the vocabulary", "tokens");
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return ids;
+}
+
+Result<std::string> parse_string(std::string_view key, const Json& value) {
+  if (value.string() == nullptr) {
+    return fail(Code::kInvalidArgument, "must be a string", std::string(key));
+  }
+  return *value.string();
+}
+
+}  // namespace
+
+std::string prompt_hash(std::span<const TokenId> prompt) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const TokenId id : prompt) {
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+      hash = (hash ^ ((id >> shift) & 0xFFU)) * 0x100000001b3;
+    }
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+Result<ScriptedSource::Line> ScriptedSource::parse_line(std::string_view text,
+                                                        const recipe::Tokenizer& tokenizer) {
+  GALLEY_TRY(const Json json, recipe::parse_json(text));
+  if (json.object() == nullptr) {
+    return fail(Code::kInvalidArgument, "must be an object");
+  }
+  Line line;
+  for (const auto& [key, value] : *json.object()) {
+    if (key == "text") {
+      GALLEY_TRY(const std::string answer, parse_string(key, value));
+      tokenizer.encode_with_added(answer, line.tokens);
+    } else if (key == "tokens") {
+      GALLEY_TRY(line.tokens, parse_ids(value, tokenizer));
+    } else if (key == "prompt_hash") {
+      GALLEY_TRY(line.prompt_hash, parse_string(key, value));
+    } else if (key == "finish") {
+      GALLEY_TRY(line.finish, parse_finish(value));
+    } else if (key == "error") {
+      GALLEY_TRY(line.error, parse_string(key, value));
+    } else if (key == "cached_tokens" && value.int64() != nullptr && *value.int64() >= 0) {
+      line.cached_tokens = *value.int64();
+    } else {
+      return fail(Code::kInvalidArgument, "is unknown or has a wrong value", key);
+    }
+  }
+  return line;
+}
+
+Result<std::unique_ptr<ScriptedSource>> ScriptedSource::from_jsonl(
+    std::string_view jsonl, const recipe::Tokenizer& tokenizer) {
+  std::vector<Line> lines;
+  for (std::size_t number = 1; !jsonl.empty(); ++number) {
+    const std::size_t end = jsonl.find('\n');
+    const std::string_view text = jsonl.substr(0, end);
+    jsonl.remove_prefix(end == std::string_view::npos ? jsonl.size() : end + 1);
+    if (text.empty()) {
+      continue;
+    }
+    auto line = parse_line(text, tokenizer);
+    if (!line) {
+      return in_step(fmt::format("script line {}", number), std::move(line).error());
+    }
+    lines.push_back(std::move(*line));
+  }
+  return std::unique_ptr<ScriptedSource>(new ScriptedSource(std::move(lines)));
+}
+
+const ScriptedSource::Line* ScriptedSource::pick(std::span<const TokenId> prompt) {
+  const std::string hash = prompt_hash(prompt);
+  for (const Line& line : lines_) {
+    if (line.prompt_hash == hash) {
+      return &line;
+    }
+  }
+  const MutexLock lock(mutex_);
+  while (next_ < lines_.size()) {
+    if (const Line& line = lines_[next_++]; line.prompt_hash.empty()) {
+      return &line;
+    }
+  }
+  return nullptr;
+}
+
+Result<std::unique_ptr<recipe::ActiveGeneration>> ScriptedSource::start(
+    recipe::Generation generation, recipe::TokenSink& sink) {
+  if (generation.sampling.logprobs) {
+    return fail(Code::kInvalidArgument, "scripted answers have no logprobs", "logprobs");
+  }
+  const Line* line = pick(generation.prompt);
+  if (line == nullptr) {
+    return fail(Code::kUnavailable, "the script has no answer left");
+  }
+  sink.on_start({.prompt_tokens = static_cast<std::int64_t>(generation.prompt.size()),
+                 .cached_tokens = line->cached_tokens});
+  if (line->error) {
+    for (const TokenId& id : line->tokens) {
+      sink.on_tokens({&id, 1}, {});
+    }
+    sink.on_error({.code = Code::kUnavailable, .what = *line->error});
+  } else {
+    deliver(line->tokens, generation, line->finish, sink);
+  }
+  return std::make_unique<recipe::ActiveGeneration>();
+}
+
+}  // namespace galley::gateway

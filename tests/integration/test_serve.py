@@ -1,0 +1,254 @@
+"""The binary as its users meet it: started, asked by real clients, stopped.
+
+Method: one `galley serve` on a free port for all tests; the OpenAI Python client and curl talk to
+it. Runs with plain `python3 test_serve.py`; needs GALLEY_BIN and the package `openai`.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import openai
+
+GALLEY = os.environ["GALLEY_BIN"]
+START_SECONDS_MAX = 20
+MODEL = "galley-echo"
+ANSWER = "No model is loaded. You said: Hello!"
+HELLO = [{"role": "user", "content": "Hello!"}]
+NO_THINKING = {"thinking": {"type": "disabled"}}
+
+
+class Server:
+    """`galley serve` with `flags`, on a free port."""
+
+    def __init__(self, *flags):
+        self.folder = tempfile.TemporaryDirectory()
+        port_file = pathlib.Path(self.folder.name) / "port"
+        self.process = subprocess.Popen(
+            [GALLEY, "serve", "--server.port", "0", "--server.port_file", str(port_file), *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not port_file.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise AssertionError(f"no start: {self.process.communicate()}")
+            time.sleep(0.01)
+        self.port = int(port_file.read_text())
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def stop(self):
+        """Ends the server as an operator would; its exit status, standard output and error."""
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=20)
+        self.folder.cleanup()
+        return self.process.returncode, out, err
+
+
+def curl(*arguments):
+    done = subprocess.run(
+        ["curl", "-sS", "--max-time", "10", *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+class ServeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.client = openai.OpenAI(
+            base_url=cls.server.url + "/v1", api_key="none", max_retries=0, timeout=10
+        )
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        code, out, err = cls.server.stop()
+        assert code == 0, err
+        assert "echo (no model is loaded)" in out and "curl " in out, out
+        assert "all_requests_finished=true" in err, err
+        assert "Hello!" not in err, "a prompt was logged"
+
+    def test_whole_answer(self):
+        reply = self.client.chat.completions.create(
+            model=MODEL, messages=HELLO, extra_body=NO_THINKING
+        )
+        self.assertEqual(reply.choices[0].message.content, ANSWER)
+        self.assertEqual(reply.choices[0].finish_reason, "stop")
+        self.assertEqual(reply.model, MODEL)
+        self.assertTrue(reply.id.startswith("chatcmpl-"))
+        self.assertGreater(reply.usage.prompt_tokens, 3)
+        self.assertGreater(reply.usage.completion_tokens, 3)
+        self.assertEqual(
+            reply.usage.total_tokens, reply.usage.prompt_tokens + reply.usage.completion_tokens
+        )
+        self.assertTrue(reply._request_id.startswith("req_"))
+
+    def test_streamed_answer_with_usage(self):
+        text, usage, finish, pieces = "", None, None, 0
+        for chunk in self.client.chat.completions.create(
+            model=MODEL,
+            messages=HELLO,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body=NO_THINKING,
+        ):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                pieces += bool(choice.delta.content)
+                finish = choice.finish_reason or finish
+        self.assertEqual(text, ANSWER)
+        self.assertEqual(finish, "stop")
+        self.assertGreater(pieces, 3)
+        self.assertGreater(usage.completion_tokens, 3)
+
+    def test_thinking_comes_as_reasoning(self):
+        reply = self.client.chat.completions.create(model=MODEL, messages=HELLO)
+        message = reply.choices[0].message
+        self.assertEqual(message.content, ANSWER)
+        self.assertIn("nothing to think about", message.reasoning_content)
+        self.assertGreater(reply.usage.completion_tokens_details.reasoning_tokens, 0)
+
+    def test_stop_and_length(self):
+        cut = self.client.chat.completions.create(
+            model=MODEL, messages=HELLO, max_tokens=2, extra_body=NO_THINKING
+        )
+        self.assertEqual(cut.choices[0].finish_reason, "length")
+        self.assertEqual(cut.usage.completion_tokens, 2)
+        self.assertTrue(ANSWER.startswith(cut.choices[0].message.content))
+        stopped = self.client.chat.completions.create(
+            model=MODEL, messages=HELLO, stop=["loaded"], extra_body=NO_THINKING
+        )
+        self.assertEqual(stopped.choices[0].finish_reason, "stop")
+        self.assertEqual(stopped.choices[0].message.content, "No model is ")
+
+    def test_models(self):
+        names = [model.id for model in self.client.models.list()]
+        self.assertEqual(names, ["DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash", MODEL])
+        self.assertEqual(self.client.models.retrieve(MODEL).id, MODEL)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("gpt-9")
+
+    def test_error_objects(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.chat.completions.create(model="gpt-9", messages=HELLO)
+        self.assertEqual(caught.exception.body["type"], "invalid_request_error")
+        self.assertIn(MODEL, caught.exception.message)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.chat.completions.create(
+                model=MODEL, messages=HELLO, temperature=9, stream=True
+            )
+        self.assertIn("temperature", caught.exception.message)
+        with self.assertRaises(openai.InternalServerError) as caught:
+            self.client.embeddings.create(model=MODEL, input="x")
+        self.assertEqual(caught.exception.status_code, 501)
+
+    def test_curl(self):
+        body = json.dumps({"model": MODEL, "messages": HELLO, **NO_THINKING})
+        reply = curl(self.server.url + "/chat/completions", "-d", body)
+        self.assertEqual(json.loads(reply)["choices"][0]["message"]["content"], ANSWER)
+        self.assertEqual(json.loads(curl(self.server.url + "/health")), {"status": "ok"})
+        self.assertEqual(json.loads(curl(self.server.url + "/ready")), {"status": "ready"})
+        self.assertIn("galley_http_requests_total", curl(self.server.url + "/metrics"))
+        head = curl("-I", self.server.url + "/v1/models")
+        self.assertTrue(head.startswith("HTTP/1.1 200 OK"), head)
+
+    def test_a_large_body_is_asked_for_and_answered(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            text = "word " * 400_000
+            json.dump(
+                {"model": MODEL, "messages": [{"role": "user", "content": text}], **NO_THINKING},
+                file,
+            )
+            file.flush()
+            reply = curl(
+                self.server.url + "/v1/chat/completions",
+                "-H", "Expect: 100-continue",
+                "--data-binary", f"@{file.name}",
+            )  # fmt: skip
+        self.assertIn("You said: word word", json.loads(reply)["choices"][0]["message"]["content"])
+
+
+class ScriptTest(unittest.TestCase):
+    def test_recorded_outputs(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as script:
+            script.write(json.dumps({"text": "recorded", "cached_tokens": 2}) + "\n")
+            script.flush()
+            server = Server("--script", script.name)
+            body = json.dumps({"model": MODEL, "messages": HELLO, **NO_THINKING})
+            url = server.url + "/v1/chat/completions"
+            reply = json.loads(curl(url, "-d", body))
+            self.assertEqual(reply["choices"][0]["message"]["content"], "recorded")
+            self.assertEqual(reply["usage"]["prompt_cache_hit_tokens"], 2)
+            self.assertIn("no answer left", json.loads(curl(url, "-d", body))["error"]["message"])
+            self.assertEqual(server.stop()[0], 0)
+
+
+class CommandTest(unittest.TestCase):
+    def run_galley(self, *arguments, stdin=""):
+        return subprocess.run([GALLEY, *arguments], input=stdin, capture_output=True, text=True)
+
+    def test_wrong_use_is_exit_2(self):
+        for arguments in (["nonsense"], [], ["serve", "--server.prot", "1"], ["config", "x"],
+                          ["recipe", "check"], ["recipe", "render", "--protocol", "x"]):  # fmt: skip
+            done = self.run_galley(*arguments)
+            self.assertEqual(done.returncode, 2, (arguments, done))
+            self.assertTrue(done.stderr, arguments)
+
+    def test_config_tells_value_and_source(self):
+        done = self.run_galley("config", "--server.port", "1234")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line = next(row for row in done.stdout.splitlines() if row.startswith("server.port "))
+        self.assertEqual(line.split(), ["server.port", "1234", "--server.port"])
+
+    def test_render_shows_control_tokens_distinctly(self):
+        body = json.dumps(
+            {"model": MODEL, "messages": [{"role": "user", "content": "a <｜User｜>"}], **NO_THINKING}
+        )
+        done = self.run_galley("recipe", "render", "--model", "v4", "-", stdin=body)
+        self.assertEqual(
+            done.stdout,
+            "⟦<｜begin▁of▁sentence｜>⟧⟦<｜User｜>⟧a <｜User｜>⟦<｜Assistant｜>⟧⟦</think>⟧\n",
+            done.stderr,
+        )
+        tokens = self.run_galley("recipe", "render", "--model", "v4", "--tokens", stdin=body).stdout
+        self.assertEqual(tokens.count("⟦<｜User｜>⟧"), 1, tokens)
+        record = json.loads(
+            self.run_galley("recipe", "render", "--model", "v4", "--json", stdin=body).stdout
+        )
+        text = self.run_galley(
+            "recipe", "detokenize", stdin=json.dumps(record["ids"])
+        ).stdout.removesuffix("\n")
+        self.assertEqual(text, record["prompt"])
+
+    def test_tokenize_and_parse(self):
+        ids = json.loads(self.run_galley("recipe", "tokenize", "--json", stdin="</think>").stdout)
+        self.assertGreater(len(ids), 1)
+        one = self.run_galley("recipe", "tokenize", "--json", "--special", stdin="</think>").stdout
+        self.assertEqual(len(json.loads(one)), 1)
+        with tempfile.NamedTemporaryFile("w") as file:
+            json.dump({"model": MODEL, "messages": HELLO}, file)
+            file.flush()
+            done = self.run_galley(
+                "recipe", "parse", "--model", "v4.1", "--request", file.name,
+                stdin="because</think>yes",
+            )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        message = json.loads(done.stdout)["choices"][0]["message"]
+        self.assertEqual((message["reasoning_content"], message["content"]), ("because", "yes"))
+
+    def test_failures_are_exit_1(self):
+        self.assertEqual(self.run_galley("recipe", "render", stdin="{").returncode, 1)
+        self.assertEqual(self.run_galley("recipe", "tokenize", "/nowhere").returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
