@@ -308,6 +308,11 @@ def test_example_runs():
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
+def test_readme_shows_the_example():
+    example = (ROOT / "examples" / "recipe.py").read_text(encoding="utf-8").strip()
+    assert f"```python\n{example}\n```" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_stubs_name_everything():
     package = pathlib.Path(galley.__file__).parent
     assert (package / "py.typed").exists()
