@@ -100,10 +100,10 @@ class Reference:
     def ids(self, body):
         return self.encoding.encode(self.convert(body).conversation)
 
-    def stream(self, request, chunks):
+    def stream(self, request, chunks, tokenizer):
         """All chunks of the reply as JSON texts."""
         generator = self.api.ChatCompletionRequest.chunk_generator(request, "r", "m")
-        processor = self.api.StreamProcessor(generator, request.parsing_options, self.tokenizer)
+        processor = self.api.StreamProcessor(generator, request.parsing_options, tokenizer)
         finish = self.api.InferenceChunk.finish(self.api.InferenceFinishReason.Stop)
         out = []
         for chunk in chunks:
@@ -113,10 +113,11 @@ class Reference:
 
     def stream_tokens(self, request, ids):
         tokens = self.api.InferenceChunk.tokens
-        return self.stream(request, (tokens([token]) for token in ids))
+        return self.stream(request, (tokens([token]) for token in ids), self.tokenizer)
 
     def whole_text(self, request, text, count):
-        return self.stream(request, [self.api.InferenceChunk.text(text, count)])
+        """Without a tokenizer, like ours: with one the reference encodes the reasoning once more."""
+        return self.stream(request, [self.api.InferenceChunk.text(text, count)], None)
 
 
 class Ours:

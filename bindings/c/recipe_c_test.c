@@ -20,14 +20,17 @@ static int failures = 0;
 
 #define TEXT(literal) (literal), (sizeof(literal) - 1)
 
-static int contains(galley_slice text, const char* needle) {
+static size_t occurrences(galley_slice text, const char* needle) {
   const size_t size = strlen(needle);
+  size_t found = 0;
   for (size_t i = 0; i + size <= text.size; ++i) {
-    if (memcmp(text.data + i, needle, size) == 0) {
-      return 1;
-    }
+    found += memcmp(text.data + i, needle, size) == 0 ? 1 : 0;
   }
-  return 0;
+  return found;
+}
+
+static int contains(galley_slice text, const char* needle) {
+  return occurrences(text, needle) != 0;
 }
 
 static int equals(galley_slice text, const char* wanted) {
@@ -338,6 +341,8 @@ static void test_replies(const galley_tokenizer* tokenizer, const galley_request
   CHECK(one_by_one.size > 14);
   const galley_slice tail = {one_by_one.data + one_by_one.size - 14, 14};
   CHECK(equals(tail, "data: [DONE]\n\n"));
+  /* Each call lends only what it made itself. */
+  CHECK(occurrences(joined_slice(&one_by_one), "\"role\":\"assistant\"") == 1);
   galley_ids_free(ids);
 }
 

@@ -252,6 +252,7 @@ Raises FileNotFoundError, or ValueError naming what in the file is missing or no
           },
           "text"_a, "rename"_a = nb::none(), "The same, from the text of the file.")
       .def("encode", &encode, "text"_a, nb::kw_only(), "added"_a = false,
+           nb::sig("def encode(self, text: str, *, added: bool = False) -> list[int]"),
            R"(Token ids of `text`.
 
 Text never becomes a control token, whatever it spells; with `added` (tools and tests only, never
@@ -364,6 +365,7 @@ void bind_prompt(nb::module_& m) {
           "images", [](const PyPrompt& self) { return self.prompt.images; },
           "Images in the order of their placeholders.")
       .def("token_ids", &encode_prompt, "tokenizer"_a,
+           nb::sig("def token_ids(self, tokenizer: Tokenizer) -> list[int]"),
            R"(Token ids; an image is one placeholder id, see `image_tokens`.
 
 Raises ValueError when the vocabulary lacks a control token this model version needs.)");

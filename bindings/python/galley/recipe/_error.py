@@ -4,7 +4,7 @@
 class RequestError(ValueError):
     """A request that cannot be served as sent; it holds the whole HTTP answer.
 
-    `str(error)` is the message that `body` carries.
+    `str(error)` is the message; `body` carries it, in some protocols with the path in front.
     """
 
     code: str
