@@ -69,7 +69,6 @@ class MessagesStream final : public StreamEncoder {
         call_ids_(info.call_ids, request.output.thinking),
         info_(std::move(info)),
         model_(request.model),
-        compat_(request.compat),
         thinking_(request.output.thinking) {}
 
   void on_event(const Event& event) override {
@@ -191,7 +190,6 @@ class MessagesStream final : public StreamEncoder {
   CallIds call_ids_;
   ReplyInfo info_;
   std::string model_;
-  Compat compat_;
   bool thinking_;
   bool started_ = false;
   bool ended_ = false;
