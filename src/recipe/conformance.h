@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +13,8 @@
 // Runs golden records (formats of spec recipe 9.1 to 9.3) against the codec in Compat::kRecipe02.
 // Other engines can use it on records of their own.
 namespace galley::recipe {
+
+inline constexpr std::int64_t kGoldenBytesMax = std::int64_t{256} << 20U;  // of one golden file
 
 // The same vocabulary under the names of both versions.
 struct ConformanceTokenizers {

@@ -47,6 +47,27 @@ TEST(Conformance, GoldenRecords) {
 TEST(Conformance, TokenizerRecords) {
   expect_all_pass("tokenizer_golden.jsonl", 400, 0);
 }
+// A record that is not what the formats say fails; it does not break the checker.
+TEST(Conformance, MalformedRecordsFail) {
+  ASSERT_NE(tokenizers().v4, nullptr);
+  for (const std::string_view kind :
+       {"render", "error", "parse", "tokens", "cuts", "max_tokens", "image", "enc", "dec", "?"}) {
+    for (
+        const std::string_view rest :
+        {R"()",
+         R"(,"p":5,"v":null,"body":[],"text":7,"ids":["x",null],"splits":[1,"a"],"chunks":[[null],3],"cuts":[1,[],["a",2]])",
+         R"(,"p":"chat","v":"v4.1","body":"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}","text":"abc","splits":[[-1,99],7],"cuts":[[99,3],[-1,"h"],[]],"chunks":[["a"],[-5],[1,2]],"events":[5,{"choices":[]},{"choices":[{"delta":{"tool_calls":[]}}]},{"type":"response.x.delta"},{"type":"content_block_delta"}],"hex":"zz1","rep":"a","times":-1,"w":0,"h":-3,"ids":[99999999]})"}) {
+      std::string text = R"({"id":"bad","k":")" + std::string(kind) + "\"" + std::string(rest);
+      text += text.back() == '}' ? "" : "}";
+      const Result<Json> record = parse_json(text);
+      ASSERT_TRUE(record) << text;
+      EXPECT_FALSE(check_record(*record, tokenizers()).differences.empty() && kind != "enc" &&
+                   kind != "dec")
+          << text;
+    }
+  }
+}
+
 TEST(Conformance, Vectors) {
   expect_all_pass("recipe_vectors.json", 127, 2);
 }
