@@ -2,7 +2,8 @@
 # Installs what Galley needs, on Debian 12. Quick when nothing is missing; safe to run again at any time.
 #
 #   scripts/setup.sh          what a build needs
-#   scripts/setup.sh test     and what the tests need
+#   scripts/setup.sh python   what `pip install .` needs beyond that
+#   scripts/setup.sh test     what a build and the tests need
 #   scripts/setup.sh lint     and what .ci/run needs beyond that (clang 19, sanitizers, fuzzing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,16 +23,17 @@ build libtomlplusplus-dev    reads the configuration file
 build libcli11-dev           command line of the galley binary
 build prometheus-cpp-dev     metrics registry; only its core is linked
 build libsimdjson-dev        reads request bodies
-build libxxhash-dev          checksum in tool call ids, keys of the prompt cache
+build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients
+python python3-venv          a place for the Python package
+python python3-dev           headers for the Python package
 test  curl                   tries the server as README shows it
 lint  clang-19               second compiler; thread-safety analysis
 lint  clang-tidy-19          style and bug checks
 lint  clang-format-19        formatting
 lint  libclang-rt-19-dev     sanitizers and libFuzzer
-lint  python3-dev            headers for the Python package
 '
 
 # Python packages of the tests, in a virtual environment below .cache/. One line each: requirement, reason.
@@ -46,9 +48,10 @@ tokenizer_sha256='8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633
 
 case "${1:-build}" in
   build) groups='build' ;;
+  python) groups='build python' ;;
   test) groups='build test' ;;
-  lint) groups='build test lint' ;;
-  *) echo "usage: scripts/setup.sh [build|test|lint]" >&2; exit 2 ;;
+  lint) groups='build python test lint' ;;
+  *) echo "usage: scripts/setup.sh [build|python|test|lint]" >&2; exit 2 ;;
 esac
 
 missing=()
