@@ -1,0 +1,57 @@
+"""Exact match by kind on conversations that training never shows.  Teacher-forced: a sample counts when every token of its answers
+is the network's first choice, which is the same as greedy decoding giving that text."""
+import torch
+import torch.nn.functional as F
+
+import batches
+import tasks
+
+
+@torch.no_grad()
+def by_kind(model, encoder, count=24, length=512, kinds=None, sparse=False, rows_at_once=8):
+    """{kind: (exact match %, right tokens %, cross-entropy)} over the targets."""
+    device = next(model.parameters()).device
+    model.eval()
+    table = {}
+    for kind in kinds or [k for k in tasks.KINDS if k != "needle_long"]:
+        documents = [encoder.conversation(tasks.test_sample(kind, i)) for i in range(count)]
+        wrong, right_tokens, tokens, loss = set(), 0, 0, 0.0
+        columns = batches.pack(documents, length)
+        for at in range(0, len(columns[0]), rows_at_once):
+            ids, start, classes, number = (torch.tensor(c[at:at + rows_at_once], device=device) for c in columns)
+            hidden, _ = model(ids, start, sparse=sparse)
+            use = classes[:, 1:] == batches.TARGET
+            logits = model.head(hidden[:, :-1][use]).float()
+            want = ids[:, 1:][use]
+            right = logits.argmax(-1) == want
+            wrong |= set(number[:, 1:][use][~right].tolist())
+            right_tokens, tokens = right_tokens + right.sum().item(), tokens + len(want)
+            loss += F.cross_entropy(logits, want, reduction="sum").item()
+        table[kind] = (round(100 * (count - len(wrong)) / count, 1), round(100 * right_tokens / tokens, 1), round(loss / tokens, 3))
+    model.train()
+    return table
+
+
+@torch.no_grad()
+def answer(model, encoder, conv, limit=80, sparse=False):
+    """Greedy continuation of a conversation that ends with the user's turn."""
+    import prompt
+    device = next(model.parameters()).device
+    ids = encoder.ids("".join(text for text, _ in prompt.render(conv)))
+    begin, window = len(ids), model.config.sliding_window
+    model.eval()
+    for _ in range(limit):
+        width = -(-len(ids) // window) * window
+        row = torch.tensor([ids + [2] * (width - len(ids))], device=device)
+        hidden, _ = model(row, torch.zeros_like(row), sparse=sparse)
+        token = int(model.head(hidden[0, len(ids) - 1]).argmax())
+        if token == 1:
+            break
+        ids.append(token)
+    model.train()
+    return encoder.tokenizer.decode(ids[begin:], skip_special_tokens=False)
+
+
+def show(table):
+    """Two lines a person can read."""
+    return "exact " + "  ".join(f"{k} {v[0]:.0f}" for k, v in table.items()) + "\ntokens " + "  ".join(f"{k} {v[1]:.0f}" for k, v in table.items())

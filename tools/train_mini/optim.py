@@ -1,0 +1,76 @@
+"""Muon for matrices, AdamW for the rest."""
+import torch
+
+import ops
+
+# Coefficients of the quintic steps towards the nearest orthogonal matrix (Polar Express, arXiv 2505.16932): few steps suffice.
+POLAR = [(8.28721201814563, -23.595886519098837, 17.300387312530933), (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+         (3.9486908534822946, -2.908902115962949, 0.5518191394370137), (3.3184196573706015, -2.488488024314874, 0.51004894012372)]
+
+
+def orthogonalise(u):
+    """The last two axes as a matrix; singular values go to about 1."""
+    tall = u.shape[-2] > u.shape[-1]
+    u = u.mT if tall else u
+    u = u / (u.norm(dim=(-2, -1), keepdim=True) * 1.02 + 1e-7)
+    for a, b, c in POLAR:
+        g = u @ u.mT
+        g = torch.baddbmm(g, g, g, beta=b, alpha=c) if g.ndim == 3 else torch.addmm(g, g, g, beta=b, alpha=c)
+        u = torch.baddbmm(u, g, u, beta=a) if u.ndim == 3 else torch.addmm(u, g, u, beta=a)
+    return u.mT if tall else u
+
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.95):
+        super().__init__(params, dict(lr=lr, momentum=momentum))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m = self.state[p].setdefault("momentum", torch.zeros_like(p))
+                m.lerp_(p.grad, 1 - group["momentum"])
+                u = orthogonalise(p.grad.lerp(m, group["momentum"]).to(ops.Precision.compute)).float()
+                p.add_(u, alpha=-group["lr"] * 0.2 * max(u.shape[-2:]) ** 0.5)
+
+
+NOT_MATRICES = ("embed", "head.weight", "hc_", "gate.weight", "q_weight", "k_weight", "weights_proj", "markov", "confidence")
+
+
+class Optimizers:
+    """Three groups with their own rates: matrices, everything else, tables of embeddings."""
+
+    def __init__(self, modules, rates):
+        """modules: the modules whose trainable parameters are optimised; rates = (matrices, rest, embeddings)."""
+        matrices, rest, tables = [], [], []
+        for module in modules:
+            for name, p in module.named_parameters():
+                if not p.requires_grad:
+                    continue
+                if name.endswith("embed.weight"):
+                    tables.append(p)
+                elif p.ndim >= 2 and not any(part in name for part in NOT_MATRICES):
+                    matrices.append(p)
+                else:
+                    rest.append(p)
+        self.params = matrices + rest + tables
+        adam = dict(betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+        self.parts = [(kind(group, rate, **extra), rate) for kind, group, rate, extra in
+                      ((Muon, matrices, rates[0], {}), (torch.optim.AdamW, rest, rates[1], adam), (torch.optim.AdamW, tables, rates[2], adam)) if group]
+
+    def step(self, factor):
+        torch.nn.utils.clip_grad_norm_(self.params, 1.0)
+        for optimizer, rate in self.parts:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * factor
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def state_dict(self):
+        return [optimizer.state_dict() for optimizer, _ in self.parts]
+
+    def load_state_dict(self, states):
+        for (optimizer, _), state in zip(self.parts, states, strict=True):
+            optimizer.load_state_dict(state)

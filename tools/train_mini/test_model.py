@@ -1,0 +1,112 @@
+"""The fused operators against the plain ones, values and gradients; the whole network with both. Needs torch."""
+import pytest
+
+torch = pytest.importorskip("torch")
+tokenizers = pytest.importorskip("tokenizers")
+
+import copy
+from pathlib import Path
+
+import model
+import ops
+from ops import Ops
+from token_map import token_map
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def plain_then_fused():
+    fused = pytest.importorskip("fused")
+    ops.Precision.compute = torch.float32
+    yield fused
+    ops.use_plain()
+
+
+def leaves(*shapes, scale=1.0):
+    g = torch.Generator().manual_seed(5)
+    return [(torch.randn(*s, generator=g) * scale).requires_grad_() for s in shapes]
+
+
+def run(f, inputs):
+    """Outputs and gradients of a fixed random projection of them."""
+    fresh = [i.detach().clone().requires_grad_(i.requires_grad) if isinstance(i, torch.Tensor) else i for i in inputs]
+    out = f(*fresh)
+    out = [o for o in (out if isinstance(out, tuple) else (out,)) if o is not None]
+    g = torch.Generator().manual_seed(6)
+    sum((o * torch.randn(o.shape, generator=g)).sum() for o in out).backward()
+    return out + [i.grad for i in fresh if isinstance(i, torch.Tensor) and i.requires_grad]
+
+
+def agree(plain, fast, inputs, tolerance=2e-5):
+    for a, b in zip(run(plain, inputs), run(fast, inputs), strict=True):
+        assert a.shape == b.shape
+        assert (a - b).abs().max() <= tolerance * max(1.0, a.abs().max()), (a - b).abs().max() / a.abs().max()
+
+
+def test_hyper_connections(plain_then_fused):
+    plain_then_fused.use()
+    X, pre, fn, base, scale, norm = leaves((3, 7, 4, 64), (3, 7, 4), (24, 256), (24,), (3,), (64,))
+    agree(ops.hc_site, Ops.hc_site, [X, pre, fn, base, scale, norm, 20, 1e-6, 1e-20], 1e-4)
+    y, X, post, comb = leaves((3, 7, 64), (3, 7, 4, 64), (3, 7, 4), (3, 7, 4, 4))
+    agree(ops.hc_expand, Ops.hc_expand, [y, X, post, comb])
+
+
+@pytest.mark.parametrize("ratio", [0, 1, 2])
+def test_attention(plain_then_fused, ratio):
+    plain_then_fused.use()
+    q, kv, rows, sink = leaves((2, 128, 4, 32), (2, 128, 32), (2, 128 // max(ratio, 1), 32), (4,), scale=0.7)
+    start = torch.zeros(2, 128, dtype=torch.long)
+    start[0, 38:] = 38
+    start[1, 90:] = 90
+    layout = ops.Layout(start, 32, {1, 2})
+    agree(lambda q, kv, rows, sink: ops.attend(q, kv, rows if ratio else None, ratio, layout, None, sink)[0] + 0 * rows.sum(),
+          lambda q, kv, rows, sink: Ops.attend(q, kv, rows if ratio else None, ratio, layout, None, sink)[0] + 0 * rows.sum(), [q, kv, rows, sink])
+
+
+def test_small_operators(plain_then_fused):
+    plain_then_fused.use()
+    gate, up, weight = leaves((50, 32), (50, 32), (50, 1), scale=8.0)
+    agree(lambda *a: ops.swiglu(*a, 10.0), lambda *a: Ops.swiglu(*a, 10.0), [gate, up, weight])
+    x, w = leaves((9, 5, 96), (96,))
+    agree(lambda *a: ops.rms_norm(*a, 1e-20), lambda *a: Ops.rms_norm(*a, 1e-20), [x, w])
+    cos, sin = torch.rand(5, 8), torch.rand(5, 8)
+    agree(lambda x: ops.rope(x, cos, sin), lambda x: Ops.rope(x, cos, sin), [x])
+    y, = leaves((2, 5, 3, 32))
+    agree(lambda x: ops.rope(x, cos[:, None], sin[:, None], True), lambda x: Ops.rope(x, cos[:, None], sin[:, None], True), [y])
+
+
+def test_fake_quantisation_is_bit_equal(plain_then_fused):
+    plain_then_fused.use()
+    x = torch.randn(64, 64) * torch.exp2(torch.randint(-20, 8, (64, 1)).float())
+    x[0] = 0
+    for plain, fast in ((ops.fake_fp8, Ops.fake_fp8), (ops.fake_fp4, Ops.fake_fp4),
+                        (lambda t: ops.fake_fp4(t, 16, True), lambda t: Ops.fake_fp4(t, 16, True))):
+        # The plain version adds the difference back to x, which may round once more.
+        assert torch.allclose(plain(x), fast(x), rtol=1e-6, atol=0)
+
+
+def test_whole_network(plain_then_fused):
+    config = model.Config.load(HERE / "config.json")
+    torch.manual_seed(1)
+    tok = tokenizers.Tokenizer.from_file(str(HERE / "tokenizer.json"))
+    net = model.Backbone(config, token_map(tok))
+    ids = torch.randint(3, 4000, (2, 128))
+    start = torch.zeros_like(ids)
+    start[0, 60:] = 60
+    projection, results = torch.randn(2, 128, config.hidden_size), []
+    # Rounding to FP8 and FP4 turns tiny differences into whole steps, so it is left out here.
+    for fast in (False, True):
+        ops.use_plain()
+        if fast:
+            plain_then_fused.use()
+        Ops.fake_fp8 = Ops.fake_fp4 = staticmethod(lambda x, *a: x)
+        twin = copy.deepcopy(net)
+        hidden, _ = twin(ids, start)
+        (hidden * projection).sum().backward()
+        results.append((hidden.detach(), {k: p.grad for k, p in twin.named_parameters() if p.grad is not None}))
+    (h1, g1), (h2, g2) = results
+    assert (h1 - h2).abs().max() < 2e-4
+    assert g1.keys() == g2.keys()
+    for k in g1:
+        assert (g1[k] - g2[k]).norm() <= 2e-3 * g1[k].norm() + 1e-7, k

@@ -1,0 +1,285 @@
+"""Trains galley-mini from nothing to the shipped files.
+
+    python train.py [--run runs/mini] [--out models/mini] [--hours 9]
+
+One command does everything and may be killed at any moment: started again, it goes on from the last checkpoint (every ten minutes,
+written beside the old one and renamed).  The stages and their data are below in STAGES.  The run folder gets
+
+    last.pt        weights, optimizers, position in the data, progress
+    curve.csv      one line per 20 steps             eval.csv    exact match by kind
+    curve.png      both as a picture                 log.txt     what was printed
+"""
+import argparse
+import csv
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")           # idle threads must not spin beside other programs
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+
+import batches
+import drafting
+import evaluate
+import ops
+from model import Backbone, Config, Drafter
+from optim import Optimizers
+from token_map import token_map
+
+HERE = Path(__file__).parent
+SEED = 1
+WARM_STEPS = 40
+CONTEXT_WEIGHT = 0.1                  # loss of the tokens of prompts, beside 1 for answers
+INDEX_WEIGHT = 0.1
+
+COPYING = dict(repeat=90, copy=6, memory=2, needle=2)
+WORLD = dict(chat=8, fact=16, unknown=8, story=14, arith=6, think=7, copy=6, reverse=4, sort=4, needle=6, para=8, memory=8, tool=6, json=5, repeat=6)
+LONG = {**WORLD, "needle_long": 6}
+
+
+@dataclasses.dataclass
+class Stage:
+    name: str
+    tokens: int                       # how long it lasts
+    mix: dict
+    rows: int
+    length: int
+    rates: tuple = (0.007, 0.003, 0.009)       # matrices, rest, embedding tables
+    mode: str = "dense"               # dense | index (only indexers learn) | sparse | drafter
+    decays: bool = False              # the learning rate falls to 2 % over this stage
+
+
+M = 1_000_000
+STAGES = [
+    Stage("copying", 2 * M, COPYING, 8, 512),
+    Stage("world", 16 * M, WORLD, 8, 512),
+    Stage("settle", 20 * M, WORLD, 16, 512, decays=True),
+    Stage("long", 2 * M, LONG, 4, 2048, (0.001, 0.0005, 0.0015), decays=True),
+    Stage("index", 1 * M, LONG, 4, 1024, (0.005, 0.003, 0.009), "index", decays=True),
+    Stage("sparse", 2 * M, LONG, 4, 1024, (0.0007, 0.0003, 0.0009), "sparse", decays=True),
+    Stage("drafter", 6 * M, WORLD, 8, 512, (0.005, 0.003, 0.003), "drafter", decays=True),
+]
+
+
+# ---- machine ------------------------------------------------------------------------------------------------------------
+
+def measured_seconds(dtype, device):
+    a, b = torch.randn(4096, 256, device=device, dtype=dtype), torch.randn(512, 256, device=device, dtype=dtype)
+    best = float("inf")
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(4):
+            y = F.linear(a, b)
+        float(y[0, 0])
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def choose_precision(device):
+    """float32 unless bfloat16 products are clearly faster here."""
+    seconds = {d: measured_seconds(d, device) for d in (torch.float32, torch.bfloat16)}
+    ops.Precision.compute = torch.bfloat16 if seconds[torch.bfloat16] < 0.7 * seconds[torch.float32] else torch.float32
+    return f"{ops.Precision.compute} (products: float32 {seconds[torch.float32] * 1e3:.1f} ms, bfloat16 {seconds[torch.bfloat16] * 1e3:.1f} ms)"
+
+
+def choose_ops(device):
+    """C++ operators for float32 on a CPU, compiled pieces elsewhere, the plain ones if neither can be built."""
+    try:
+        if device == "cpu" and ops.Precision.compute == torch.float32:
+            import fused
+            fused.use()
+            return "fused C++"
+        ops.use_compiled()
+        return "compiled"
+    except Exception as error:                                 # a missing compiler must not stop a training
+        ops.use_plain()
+        return f"plain ({error})"
+
+
+# ---- one step --------------------------------------------------------------------------------------------------------------
+
+def losses(model, ids, start, classes, **mode):
+    """(loss to minimise, cross-entropy of answers, KL of the indexers or None)"""
+    hidden, run = model(ids, start, **mode)
+    target, kind = ids[:, 1:], classes[:, 1:]
+    weight = torch.where(kind == batches.TARGET, 1.0, torch.where(kind == batches.CONTEXT, CONTEXT_WEIGHT, 0.0))
+    weight = weight * (start[:, 1:] == start[:, :-1])
+    use = weight > 0
+    logits = model.head(hidden[:, :-1][use]).float()
+    ce, w = F.cross_entropy(logits, target[use], reduction="none"), weight[use]
+    answers = (w == 1).float()
+    kl = sum(run.index_losses) if run.index_losses else None
+    loss = (ce * w).sum() / w.sum()
+    return loss + INDEX_WEIGHT * kl if kl is not None else loss, (ce.detach() * answers).sum() / answers.sum(), kl
+
+
+class Trainer:
+    def __init__(self, args):
+        self.args, self.run = args, Path(args.run)
+        self.run.mkdir(parents=True, exist_ok=True)
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        torch.set_num_threads(args.threads)
+        torch.manual_seed(SEED)
+        self.encoder = batches.Encoder(Tokenizer.from_file(str(HERE / "tokenizer.json")))
+        self.config = Config.load(HERE / "config.json")
+        self.model = Backbone(self.config, token_map(self.encoder.tokenizer)).to(self.device)
+        self.drafter = Drafter(self.config).to(self.device)
+        self.stage_number, self.done, self.total, self.step, self.position = 0, 0, 0, 0, (0, 0)
+        self.average = None
+        self.saved = self.evaluated = time.time()
+        self.say(f"device {self.device}, precision {choose_precision(self.device)}")
+        self.say(f"operators {choose_ops(self.device)}")
+        self.optimizers = None
+
+    def say(self, text):
+        line = time.strftime("%H:%M:%S ") + text
+        print(line, flush=True)
+        with open(self.run / "log.txt", "a") as file:
+            file.write(line + "\n")
+
+    # -- checkpoints
+    def save(self):
+        state = dict(model=self.model.state_dict(), drafter=self.drafter.state_dict(), optimizers=self.optimizers and self.optimizers.state_dict(),
+                     stage=STAGES[self.stage_number].name if self.stage_number < len(STAGES) else "done", done=self.done, total=self.total,
+                     step=self.step, position=self.position, average=self.average, random=torch.get_rng_state())
+        temporary = self.run / "last.pt.new"
+        torch.save(state, temporary)
+        os.replace(temporary, self.run / "last.pt")
+        self.saved = time.time()
+
+    def resume(self):
+        """True when there was something to go on from."""
+        path = self.run / "last.pt"
+        if not path.exists():
+            return False
+        state = torch.load(path, map_location=self.device)
+        self.model.load_state_dict(state["model"])
+        self.drafter.load_state_dict(state["drafter"])
+        names = [s.name for s in STAGES] + ["done"]
+        self.stage_number = names.index(state["stage"])
+        self.done, self.total, self.step, self.position, self.average = (state[k] for k in ("done", "total", "step", "position", "average"))
+        torch.set_rng_state(state["random"].cpu())
+        self.pending_optimizers = state["optimizers"]
+        self.say(f"resumed: stage {state['stage']}, {self.done / M:.2f} M tokens into it, {self.total / M:.2f} M in all")
+        return True
+
+    # -- stages
+    def train(self):
+        self.pending_optimizers = None
+        self.resume()
+        while self.stage_number < len(STAGES):
+            self.train_stage(STAGES[self.stage_number])
+            torch.save({"model": self.model.state_dict(), "drafter": self.drafter.state_dict()}, self.run / f"after_{STAGES[self.stage_number].name}.pt")
+            self.stage_number, self.done, self.position = self.stage_number + 1, 0, (0, 0)
+            self.optimizers = None if not self.keeps_optimizers() else self.optimizers
+            self.save()
+        self.finish()
+
+    def keeps_optimizers(self):
+        """Dense stages go on with the momenta of the one before."""
+        if self.stage_number in (0, len(STAGES)):
+            return False
+        return STAGES[self.stage_number].mode == STAGES[self.stage_number - 1].mode == "dense"
+
+    def prepare(self, stage):
+        indexing = stage.mode == "index"
+        for name, p in self.model.named_parameters():
+            p.requires_grad_(stage.mode in ("dense", "sparse") or indexing and "indexer" in name)
+        self.model.set_quantised(stage.mode == "sparse")
+        self.drafter.requires_grad_(stage.mode == "drafter")
+        if self.optimizers is None:
+            self.optimizers = Optimizers([self.drafter if stage.mode == "drafter" else self.model], stage.rates)
+        else:
+            self.optimizers.parts = [(o, rate) for (o, _), rate in zip(self.optimizers.parts, stage.rates)]
+        if self.pending_optimizers is not None:
+            self.optimizers.load_state_dict(self.pending_optimizers)
+            self.pending_optimizers = None
+        self.stage_step = 0
+
+    def rate_factor(self, stage):
+        warm = min(1.0, (self.stage_step + 1) / WARM_STEPS)
+        left = 1 - self.done / stage.tokens
+        return warm * (0.02 + 0.98 * left if stage.decays else 1.0)
+
+    def train_stage(self, stage):
+        self.prepare(stage)
+        stream = batches.Stream(self.encoder, f"{SEED}/{stage.name}", stage.mix, stage.length, self.position)
+        self.say(f"stage {stage.name}: {stage.tokens / M:.1f} M tokens, rows {stage.rows} x {stage.length}, {stage.mode}")
+        begin, begin_tokens = time.time(), self.done
+        while self.done < stage.tokens:
+            ids, start, classes = (torch.tensor(c, device=self.device) for c in stream.batch(stage.rows))
+            if stage.mode == "drafter":
+                loss, value, extra = drafting.losses(self.model, self.drafter, ids, start, classes, f"{SEED}/{self.step}")
+            else:
+                mode = dict(sparse=stage.mode == "sparse", index_loss=stage.mode != "dense")
+                loss, value, extra = losses(self.model, ids, start, classes, **mode)
+            loss.backward()
+            self.optimizers.step(self.rate_factor(stage))
+            if stage.mode != "drafter":
+                self.model.balance(2e-3 if stage.mode == "dense" and not (stage.decays and self.done > 0.8 * stage.tokens) else 0)
+            self.step, self.stage_step = self.step + 1, self.stage_step + 1
+            self.done, self.total, self.position = self.done + ids.numel(), self.total + ids.numel(), stream.position
+            self.average = value.item() if self.average is None else 0.95 * self.average + 0.05 * value.item()
+            if self.stage_step % 20 == 0 or self.stage_step <= 3:
+                self.report(stage, extra, (self.done - begin_tokens) / (time.time() - begin))
+            if time.time() - self.saved > self.args.checkpoint_minutes * 60:
+                self.save()
+            if time.time() - self.evaluated > self.args.evaluate_minutes * 60:
+                self.evaluate(stage)
+
+    def report(self, stage, extra, speed):
+        part = self.done / stage.tokens
+        bar = ("#" * int(20 * part)).ljust(20, ".")
+        more = "" if extra is None else f"  extra {float(extra):.3f}"
+        self.say(f"{stage.name:8} [{bar}] step {self.step}  {self.total / M:.2f} M  loss {self.average:.3f}{more}  {speed:.0f} tok/s")
+        self.append("curve.csv", ["stage", "step", "tokens", "loss", "extra", "tokens_per_second"],
+                    [stage.name, self.step, self.total, f"{self.average:.4f}", "" if extra is None else f"{float(extra):.4f}", f"{speed:.0f}"])
+
+    def append(self, name, header, row):
+        path = self.run / name
+        fresh = not path.exists()
+        with open(path, "a", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerows([header] * fresh + [row])
+
+    def evaluate(self, stage, count=24):
+        if stage.mode == "drafter":
+            text = drafting.show(drafting.measure(self.model, self.drafter, self.encoder))
+            self.say(text)
+        else:
+            table = evaluate.by_kind(self.model, self.encoder, count, sparse=stage.mode == "sparse")
+            self.say(evaluate.show(table))
+            for kind, values in table.items():
+                self.append("eval.csv", ["stage", "tokens", "kind", "samples", "exact", "right_tokens", "cross_entropy"],
+                            [stage.name, self.total, kind, count, *values])
+        self.evaluated = time.time()
+        try:
+            import picture
+            picture.draw(self.run)
+        except ImportError:
+            pass                                                # the picture needs matplotlib, training does not
+
+    def finish(self):
+        import export
+        self.say("exporting to " + self.args.out)
+        export.write(self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out))
+        self.say(evaluate.show(evaluate.by_kind(self.model, self.encoder, 200, sparse=True)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", default="runs/mini", help="folder of checkpoints and logs")
+    parser.add_argument("--out", default="models/mini", help="folder of the shipped files")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--checkpoint-minutes", type=float, default=10)
+    parser.add_argument("--evaluate-minutes", type=float, default=20)
+    Trainer(parser.parse_args()).train()
+
+
+if __name__ == "__main__":
+    main()
