@@ -3,9 +3,10 @@ import torch
 
 import ops
 
-# Coefficients of the quintic steps towards the nearest orthogonal matrix (Polar Express, arXiv 2505.16932): few steps suffice.
+# Coefficients of the quintic steps towards the nearest orthogonal matrix (Polar Express, arXiv 2505.16932). Three steps instead of
+# the usual five: on a CPU they cost a sixth of all products, and Muon does not need exact singular values.
 POLAR = [(8.28721201814563, -23.595886519098837, 17.300387312530933), (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
-         (3.9486908534822946, -2.908902115962949, 0.5518191394370137), (3.3184196573706015, -2.488488024314874, 0.51004894012372)]
+         (3.9486908534822946, -2.908902115962949, 0.5518191394370137)]
 
 
 def orthogonalise(u):
