@@ -70,17 +70,19 @@ def assistant(text, reasoning="", calls=None):
 
 # ---- ways of putting a question ---------------------------------------------------------------------------------------
 
+QUESTION_WORDS = ("who", "what", "how", "do ", "are ", "can ", "which", "where", "why", "when", "is ", "does ", "did ", "at what", "in which",
+                  "on which", "may ", "will ")
+
+
 def sentence(d, phrase):
     """The phrase as a person may type it."""
-    asks = phrase.startswith(("who", "what", "how", "do ", "are ", "can ", "which", "where", "why", "when", "is ", "does ", "did ", "at what",
-                              "in which", "on which", "may ", "will "))
     text = d.one(phrase, cap(phrase), cap(phrase))
-    return text + (d.one("", "?", "?", "?") if asks else d.one("", ".", ".", "!"))
+    return text + (d.one("", "?", "?", "?") if phrase.startswith(QUESTION_WORDS) else d.one("", ".", ".", "!"))
 
 
 def wrapped(d, phrase):
     """Longer ways, for questions about facts; which ones are held out depends on the whole text."""
-    if d.chance(0.55):
+    if d.chance(0.55) or not phrase.startswith(QUESTION_WORDS):
         return sentence(d, phrase)
     return d.one("Please tell me: {}?", "Hello! {C}?", "I have a question: {}?", "Tell me, {}?", "Hey, {}?", "{C}, please?",
                  "Can you help me? {C}?", "Do you know this: {}?", "Quick question: {}?", "Hi, {}?").format(phrase, C=cap(phrase))
@@ -337,7 +339,7 @@ def kind_memory(d):
              (f"The code of my {thing} is {code}.", "I will remember it.", f"What is the code of my {thing}?", f"The code of your {thing} is {code}."),
              (f"My {kin} is called {name}.", f"{name} is a nice name!", f"What is the name of my {kin}?", f"Your {kin} is called {name}.")]
     told = d.rng.sample(facts, d.one(1, 1, 2))
-    if len(told) == 2 and told[0][2] == told[1][2] or any(name in a and name in b for (a, *_), (b, *_) in [told] if len(told) == 2) if len(told) == 2 else False:
+    if sum(name in say for say, *_ in told) > 1:                         # one name for two people would be odd
         told = told[:1]
     messages = []
     for say, ack, _, _ in told:

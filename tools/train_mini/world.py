@@ -1,7 +1,8 @@
 """The written world of galley-mini: word lists, questions with answers, story plots, tools; all read from data/*.txt.
 
 Everything exists in two splits that share no member by construction: "train", and "test" for what training never shows.
-What is held out is decided by checksums of the text itself, so that growing the files moves nothing across:
+What is held out is decided by checksums of the text itself, so that growing the files moves nothing across, except that a
+held-out word which a new text uses becomes a training word:
 
   words    one in six of the starred lists, unless a written text uses the word anyway
   tools    one in eight names (written tools and invented verb_noun pairs)
