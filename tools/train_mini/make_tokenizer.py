@@ -65,7 +65,7 @@ def build(wordnet=None):
 def main():
     tok = build(*sys.argv[1:2])
     assert tok.get_vocab_size() == VOCAB
-    tok.save(str(HERE / "tokenizer.json"))
+    tok.save(str(HERE / "tokenizer.json"), pretty=False)
     print("vocabulary", tok.get_vocab_size(), {c: tok.token_to_id(c) for c in prompt.HIGH_CONTROLS})
 
 
