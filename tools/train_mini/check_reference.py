@@ -1,7 +1,7 @@
 """Compares the training network with an independent reference implementation on an exported checkpoint: the dequantised weights are
 read back into the network, both run the same tokens, and logits, drafts and confidences are compared.
 
-    python check_reference.py CHECKPOINT.pt FOLDER_WITH_refmodel.py
+    python check_reference.py CHECKPOINT.pt|random FOLDER_WITH_refmodel.py [CONFIG.json]
 
 Expected: without fake quantisation of KV relative rms about 1e-6 (float32 sums in another order); with it a few values round the other
 way (1e-3 or less).
@@ -42,20 +42,21 @@ def relative_rms(a, b):
 
 def main():
     checkpoint, folder = sys.argv[1:3]
+    config_path = Path(sys.argv[3]) if len(sys.argv) > 3 else HERE / "config.json"
     sys.path.insert(0, folder)
     import refmodel
     torch.set_num_threads(1)
     torch.manual_seed(0)
     ops.use_plain()
     tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
-    config = network.Config.load(HERE / "config.json")
+    config = network.Config.load(config_path)
     backbone, drafter = network.Backbone(config, token_map(tokenizer)), network.Drafter(config)
     if checkpoint != "random":
         state = torch.load(checkpoint, map_location="cpu")
         backbone.load_state_dict(state["model"])
         drafter.load_state_dict(state["drafter"])
     with tempfile.TemporaryDirectory() as out:
-        count, size = export.write(backbone, drafter, tokenizer, Path(out))
+        count, size = export.write(backbone, drafter, tokenizer, Path(out), config=config_path)
         print(f"{count} tensors, {size / 1e6:.2f} MB")
         weights, text, _ = refmodel.load_checkpoint(out)
         read_back(backbone, weights, False)

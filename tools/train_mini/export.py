@@ -101,12 +101,12 @@ def convert(backbone_state, drafter_state, plain=False):
     return out
 
 
-def checked_config(tokenizer, with_drafter):
+def checked_config(path, tokenizer, with_drafter):
     """config.json with the numbers that follow from the tokenizer verified."""
-    config = json.loads((HERE / "config.json").read_text())
+    config = json.loads(path.read_text())
     text = config["text_config"]
     mapping = token_map(tokenizer)
-    primes, _ = network.engram_layout(network.Config.load(HERE / "config.json"), max(mapping) + 1)
+    primes, _ = network.engram_layout(network.Config.load(path), max(mapping) + 1)
     assert text["engram_compressed_vocab_size"] == max(mapping) + 1, max(mapping) + 1
     assert text["engram_num_embeddings"] == [sum(map(sum, p)) for p in primes], [sum(map(sum, p)) for p in primes]
     assert text["dspark_noise_token_id"] == tokenizer.token_to_id(prompt.SYSTEM)
@@ -117,11 +117,13 @@ def checked_config(tokenizer, with_drafter):
     return config
 
 
-def write(backbone, drafter, tokenizer, out, plain=False):
+def write(backbone, drafter, tokenizer, out, plain=False, config=HERE / "config.json"):
+    """Returns (number of tensors, bytes of the weights)."""
     out.mkdir(parents=True, exist_ok=True)
     tensors = convert(backbone.state_dict(), drafter and drafter.state_dict(), plain)
     save_file({k: tensors[k].contiguous() for k in sorted(tensors)}, out / "model.safetensors", {"format": "pt"})
-    (out / "config.json").write_text(json.dumps(checked_config(tokenizer, drafter is not None), indent=1, ensure_ascii=False) + "\n")
+    (out / "model.safetensors").chmod(0o644)
+    (out / "config.json").write_text(json.dumps(checked_config(config, tokenizer, drafter is not None), indent=1, ensure_ascii=False) + "\n")
     (out / "tokenizer_config.json").write_text(json.dumps(
         {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": prompt.BOS, "eos_token": prompt.EOS, "pad_token": prompt.PAD, "add_bos_token": False,
          "model_max_length": 8192}, indent=1, ensure_ascii=False) + "\n")
