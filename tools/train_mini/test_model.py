@@ -110,3 +110,58 @@ def test_whole_network(plain_then_fused):
     assert g1.keys() == g2.keys()
     for k in g1:
         assert (g1[k] - g2[k]).norm() <= 2e-3 * g1[k].norm() + 1e-7, k
+
+
+def tiny_trainer(run, out, tokens):
+    import argparse
+
+    import train
+    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_minutes=1e9, final_samples=2)
+    mix = dict(chat=1, fact=1, story=1, para=1)
+    stages = [train.Stage("a", tokens, mix, 2, 256), train.Stage("i", tokens, mix, 2, 256, mode="index", decays=True),
+              train.Stage("s", tokens, mix, 2, 256, mode="sparse"), train.Stage("d", tokens, mix, 2, 256, mode="drafter", decays=True)]
+    return train.Trainer(args, stages, HERE / "config_tiny.json")
+
+
+def test_all_stages_to_the_shipped_files(tmp_path):
+    pytest.importorskip("safetensors")
+    trainer = tiny_trainer(tmp_path / "run", tmp_path / "out", 1024)
+    trainer.train()
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size < 2_000_000
+    assert (tmp_path / "run" / "after_d.pt").exists()
+    assert (tmp_path / "run" / "eval.csv").read_text().count("final") > 10
+    # Everything is done: started again, nothing is left to train.
+    again = tiny_trainer(tmp_path / "run", tmp_path / "out", 1024)
+    again.finish = lambda: None
+    again.train()
+    assert again.step == trainer.step
+    ops.use_plain()
+
+
+def test_resuming_gives_the_same_weights(tmp_path):
+    import train
+    whole = tiny_trainer(tmp_path / "whole", tmp_path / "out", 2048)
+    whole.stages = whole.stages[:1]
+    whole.finish = lambda: None
+    whole.train()
+
+    class Killed(Exception):
+        pass
+
+    def kill(*args):
+        if cut.done >= 1024:
+            cut.save()
+            raise Killed
+    cut = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048)
+    cut.stages = cut.stages[:1]
+    cut.report = kill
+    with pytest.raises(Killed):
+        cut.train()
+    rest = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048)
+    rest.stages = rest.stages[:1]
+    rest.finish = lambda: None
+    rest.train()
+    ops.use_plain()
+    assert rest.step == whole.step
+    for (k, a), (_, b) in zip(whole.model.state_dict().items(), rest.model.state_dict().items()):
+        assert torch.equal(a, b), k

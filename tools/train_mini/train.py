@@ -137,17 +137,19 @@ def losses(model, ids, start, classes, step, **mode):
 
 
 class Trainer:
-    def __init__(self, args):
-        self.args, self.run = args, Path(args.run)
+    """One training: owns the networks, the optimizers and the run folder.  args: see main()."""
+
+    def __init__(self, args, stages=tuple(STAGES), config_path=HERE / "config.json"):
+        self.args, self.run, self.stages, self.config_path = args, Path(args.run), stages, config_path
         self.run.mkdir(parents=True, exist_ok=True)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         torch.set_num_threads(args.threads)
         torch.manual_seed(SEED)
         self.encoder = batches.Encoder(Tokenizer.from_file(str(HERE / "tokenizer.json")))
-        self.config = Config.load(HERE / "config.json")
+        self.config = Config.load(config_path)
         self.model = Backbone(self.config, token_map(self.encoder.tokenizer)).to(self.device)
         self.drafter = Drafter(self.config).to(self.device)
-        self.stage_number, self.done, self.total, self.step, self.position = 0, 0, 0, 0, (0, 0)
+        self.stage_number, self.done, self.total, self.step, self.stage_step, self.position = 0, 0, 0, 0, 0, (0, 0)
         self.average = None
         self.saved = self.evaluated = time.time()
         self.say(f"device {self.device}, precision {choose_precision(self.device)}")
@@ -163,8 +165,8 @@ class Trainer:
     # -- checkpoints
     def save(self):
         state = dict(model=self.model.state_dict(), drafter=self.drafter.state_dict(), optimizers=self.optimizers and self.optimizers.state_dict(),
-                     stage=STAGES[self.stage_number].name if self.stage_number < len(STAGES) else "done", done=self.done, total=self.total,
-                     step=self.step, position=self.position, average=self.average, random=torch.get_rng_state())
+                     stage=self.stages[self.stage_number].name if self.stage_number < len(self.stages) else "done", done=self.done, total=self.total,
+                     step=self.step, stage_step=self.stage_step, position=self.position, average=self.average, random=torch.get_rng_state())
         temporary = self.run / "last.pt.new"
         torch.save(state, temporary)
         os.replace(temporary, self.run / "last.pt")
@@ -178,9 +180,10 @@ class Trainer:
         state = torch.load(path, map_location=self.device)
         self.model.load_state_dict(state["model"])
         self.drafter.load_state_dict(state["drafter"])
-        names = [s.name for s in STAGES] + ["done"]
+        names = [s.name for s in self.stages] + ["done"]
         self.stage_number = names.index(state["stage"])
-        self.done, self.total, self.step, self.position, self.average = (state[k] for k in ("done", "total", "step", "position", "average"))
+        for name in ("done", "total", "step", "stage_step", "position", "average"):
+            setattr(self, name, state[name])
         torch.set_rng_state(state["random"].cpu())
         self.pending_optimizers = state["optimizers"]
         self.say(f"resumed: stage {state['stage']}, {self.done / M:.2f} M tokens into it, {self.total / M:.2f} M in all")
@@ -190,19 +193,19 @@ class Trainer:
     def train(self):
         self.pending_optimizers = None
         self.resume()
-        while self.stage_number < len(STAGES):
-            self.train_stage(STAGES[self.stage_number])
-            torch.save({"model": self.model.state_dict(), "drafter": self.drafter.state_dict()}, self.run / f"after_{STAGES[self.stage_number].name}.pt")
-            self.stage_number, self.done, self.position = self.stage_number + 1, 0, (0, 0)
+        while self.stage_number < len(self.stages):
+            self.train_stage(self.stages[self.stage_number])
+            torch.save({"model": self.model.state_dict(), "drafter": self.drafter.state_dict()}, self.run / f"after_{self.stages[self.stage_number].name}.pt")
+            self.stage_number, self.done, self.stage_step, self.position = self.stage_number + 1, 0, 0, (0, 0)
             self.optimizers = None if not self.keeps_optimizers() else self.optimizers
             self.save()
         self.finish()
 
     def keeps_optimizers(self):
         """Dense stages go on with the momenta of the one before."""
-        if self.stage_number in (0, len(STAGES)):
+        if self.stage_number in (0, len(self.stages)):
             return False
-        return STAGES[self.stage_number].mode == STAGES[self.stage_number - 1].mode == "dense"
+        return self.stages[self.stage_number].mode == self.stages[self.stage_number - 1].mode == "dense"
 
     def prepare(self, stage):
         indexing = stage.mode == "index"
@@ -217,7 +220,6 @@ class Trainer:
         if self.pending_optimizers is not None:
             self.optimizers.load_state_dict(self.pending_optimizers)
             self.pending_optimizers = None
-        self.stage_step = 0
 
     def rate_factor(self, stage):
         warm = min(1.0, (self.stage_step + 1) / WARM_STEPS)
@@ -240,6 +242,7 @@ class Trainer:
             self.optimizers.step(self.rate_factor(stage))
             if stage.mode != "drafter":
                 self.model.balance(2e-3 if stage.mode == "dense" and not (stage.decays and self.done > 0.8 * stage.tokens) else 0)
+            extra = None if extra is None else float(extra.detach())
             self.step, self.stage_step = self.step + 1, self.stage_step + 1
             self.done, self.total, self.position = self.done + ids.numel(), self.total + ids.numel(), stream.position
             self.average = value.item() if self.average is None else 0.95 * self.average + 0.05 * value.item()
@@ -253,10 +256,10 @@ class Trainer:
     def report(self, stage, extra, speed):
         part = self.done / stage.tokens
         bar = ("#" * int(20 * part)).ljust(20, ".")
-        more = "" if extra is None else f"  extra {float(extra):.3f}"
+        more = "" if extra is None else f"  extra {extra:.3f}"
         self.say(f"{stage.name:8} [{bar}] step {self.step}  {self.total / M:.2f} M  loss {self.average:.3f}{more}  {speed:.0f} tok/s")
         self.append("curve.csv", ["stage", "step", "tokens", "loss", "extra", "tokens_per_second"],
-                    [stage.name, self.step, self.total, f"{self.average:.4f}", "" if extra is None else f"{float(extra):.4f}", f"{speed:.0f}"])
+                    [stage.name, self.step, self.total, f"{self.average:.4f}", "" if extra is None else f"{extra:.4f}", f"{speed:.0f}"])
 
     def append(self, name, header, row):
         path = self.run / name
@@ -285,8 +288,11 @@ class Trainer:
     def finish(self):
         import export
         self.say("exporting to " + self.args.out)
-        export.write(self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out))
-        self.say(evaluate.show(evaluate.by_kind(self.model, self.encoder, 200, sparse=True)))
+        count, size = export.write(self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out), config=self.config_path)
+        self.say(f"{count} tensors, {size / 1e6:.1f} MB")
+        self.model.set_quantised(True)                          # measure what was written
+        self.evaluate(Stage("final", 0, {}, 0, 0, mode="sparse"), self.args.final_samples)
+        self.model.set_quantised(False)
 
 
 def main():
@@ -296,6 +302,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--checkpoint-minutes", type=float, default=10)
     parser.add_argument("--evaluate-minutes", type=float, default=20)
+    parser.add_argument("--final-samples", type=int, default=200, help="of each kind, for the last evaluation")
     Trainer(parser.parse_args()).train()
 
 
