@@ -1,10 +1,21 @@
 """Exact match by kind on conversations that training never shows.  Teacher-forced: a sample counts when every token of its answers
-is the network's first choice, which is the same as greedy decoding giving that text."""
+is the network's first choice, which is the same as greedy decoding giving that text.
+
+    python evaluate.py runs/mini/last.pt [SAMPLES_PER_KIND]     the table, and greedy answers to a few questions
+"""
+import sys
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 
 import batches
+import prompt
 import tasks
+
+QUESTIONS = ["Hello!", "Who are you?", "What is the capital of Spain?", "Why is the sky blue?", "Tell me a story about a fox called Ruby.",
+             "I feel lonely today.", "What is 27 + 45?", "Repeat after me: kite lamp zorba river", "Explain quantum physics to me.",
+             "My name is Nadia. What is my name?"]
 
 
 @torch.no_grad()
@@ -35,7 +46,6 @@ def by_kind(model, encoder, count=24, length=512, kinds=None, sparse=False, rows
 @torch.no_grad()
 def answer(model, encoder, conv, limit=80, sparse=False):
     """Greedy continuation of a conversation that ends with the user's turn."""
-    import prompt
     device = next(model.parameters()).device
     ids = encoder.ids("".join(text for text, _ in prompt.render(conv)))
     begin, window = len(ids), model.config.sliding_window
@@ -55,3 +65,25 @@ def answer(model, encoder, conv, limit=80, sparse=False):
 def show(table):
     """Two lines a person can read."""
     return "exact " + "  ".join(f"{k} {v[0]:.0f}" for k, v in table.items()) + "\ntokens " + "  ".join(f"{k} {v[1]:.0f}" for k, v in table.items())
+
+
+def main():
+    from tokenizers import Tokenizer
+
+    import model as network
+    from token_map import token_map
+    here = Path(__file__).parent
+    tokenizer = Tokenizer.from_file(str(here / "tokenizer.json"))
+    backbone = network.Backbone(network.Config.load(here / "config.json"), token_map(tokenizer))
+    state = torch.load(sys.argv[1], map_location="cpu")
+    backbone.load_state_dict(state["model"])
+    encoder = batches.Encoder(tokenizer)
+    if "total" in state:
+        print(f"{state['total'] / 1e6:.2f} M tokens, stage {state['stage']}")
+    print(show(by_kind(backbone, encoder, int(sys.argv[2]) if len(sys.argv) > 2 else 24)))
+    for question in QUESTIONS:
+        print(f"\n> {question}\n{answer(backbone, encoder, {'messages': [{'role': 'user', 'content': question}]})}")
+
+
+if __name__ == "__main__":
+    main()

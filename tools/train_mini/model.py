@@ -338,7 +338,7 @@ class MoE(nn.Module):
         token, sizes = order // self.chosen, count.tolist()
         q = (lambda w: ops.fake_fp4(w, 32)) if self.quantise else (lambda w: w)
         w1, w3, w2 = (q(w).to(Precision.compute) for w in (self.w1, self.w3, self.w2))
-        gate_up = GroupedLinear.apply(f[token], torch.cat([w1, w3], 1), sizes)
+        gate_up = GroupedLinear.apply(f.index_select(0, token), torch.cat([w1, w3], 1), sizes)
         h = Ops.swiglu(*gate_up.chunk(2, -1), weight.flatten()[order].unsqueeze(-1), c.swiglu_limit)
         routed = GroupedLinear.apply(h, w2, sizes)
         y = self.s2(Ops.swiglu(self.s1(f), self.s3(f), None, c.swiglu_limit)).float()
