@@ -287,18 +287,21 @@ def kind_needle_long(d):
     return kind_needle(d, 60, 230)
 
 
-def person_facts(d, name):
+def every_fact(d, name):
     """[(sentence, question, answer)] about one person."""
     city, animal, food, age, job, colour, hobby = (d.word("cities"), d.word("animals"), d.word("foods"), d.rng.randint(5, 80), d.word("jobs"), d.word("colours"),
                                                    d.word("hobbies"))
-    every = [(f"{name} lives in {city}.", f"Where does {name} live?", f"{name} lives in {city}."),
-             (f"{name} has {article(animal)}.", f"What animal does {name} have?", f"{name} has {article(animal)}."),
-             (f"{name} likes {food}.", f"What does {name} like?", f"{name} likes {food}."),
-             (f"{name} is {age} years old.", f"How old is {name}?", f"{name} is {age} years old."),
-             (f"{name} works as {article(job)}.", f"What is the job of {name}?", f"{name} works as {article(job)}."),
-             (f"The house of {name} is {colour}.", f"What colour is the house of {name}?", f"The house of {name} is {colour}."),
-             (f"{name} enjoys {hobby}.", f"What does {name} enjoy?", f"{name} enjoys {hobby}.")]
-    return d.rng.sample(every, d.rng.randint(2, 4))
+    return [(f"{name} lives in {city}.", f"Where does {name} live?", f"{name} lives in {city}."),
+            (f"{name} has {article(animal)}.", f"What animal does {name} have?", f"{name} has {article(animal)}."),
+            (f"{name} likes {food}.", f"What does {name} like?", f"{name} likes {food}."),
+            (f"{name} is {age} years old.", f"How old is {name}?", f"{name} is {age} years old."),
+            (f"{name} works as {article(job)}.", f"What is the job of {name}?", f"{name} works as {article(job)}."),
+            (f"The house of {name} is {colour}.", f"What colour is the house of {name}?", f"The house of {name} is {colour}."),
+            (f"{name} enjoys {hobby}.", f"What does {name} enjoy?", f"{name} enjoys {hobby}.")]
+
+
+def some_facts(d, name):
+    return d.rng.sample(every_fact(d, name), d.rng.randint(2, 4))
 
 
 def kind_para(d):
@@ -309,12 +312,17 @@ def kind_para(d):
         if s["f"] not in text or s["p"] not in text:
             question, answer = f"Who is the story about?", f"The story is about {s['n']}."
     else:
-        people = [person_facts(d, name) for name in d.distinct("names", d.rng.randint(2, 4))]
+        names = d.distinct("names", d.rng.randint(2, 4))
+        people = [some_facts(d, name) for name in names]
         lines = [line for facts in people for line, _, _ in d.rng.sample(facts, len(facts))]
         if d.chance(0.5):
             d.rng.shuffle(lines)
         text = " ".join(lines)
         _, question, answer = d.rng.choice(d.rng.choice(people))
+        if d.chance(0.1):                                                # asked for what the text leaves out
+            told = {q for facts in people for _, q, _ in facts}
+            question = d.rng.choice([q for _, q, _ in every_fact(d, d.rng.choice(names)) if q not in told])
+            answer = "The text does not say that."
     form = d.one("Read this text and answer the question.\n\n{}\n\n{}", "{}\n\n{}", "Text: {}\n\nQuestion: {}", "{} {}")
     return finish(d, [user(form.format(text, question)), assistant(answer)], "I look for it in the text.")
 

@@ -54,7 +54,7 @@ CONTEXT_WEIGHT = 0.1                  # loss of the tokens of prompts, beside 1 
 CONTEXT_EVERY = 4                     # ... taken on one in four of them, four times as heavy: the head is a sixth of all products
 INDEX_WEIGHT = 0.1
 
-COPYING = dict(repeat=90, copy=6, memory=2, needle=2)
+COPYING = dict(repeat=1)
 WORLD = dict(chat=8, fact=16, unknown=8, story=14, arith=6, think=7, copy=6, reverse=4, sort=4, needle=6, para=8, memory=8, tool=6, json=5, repeat=6)
 LONG = {**WORLD, "needle_long": 6}
 
@@ -69,11 +69,12 @@ class Stage:
     rates: tuple = (0.007, 0.003, 0.009)       # matrices, rest, embedding tables
     mode: str = "dense"               # dense | index (only indexers learn) | sparse | drafter
     decays: bool = False              # the learning rate falls to 2 % over this stage
+    until: float = 0.0                # ends early when the average loss is below this
 
 
 M = 1_000_000
 STAGES = [
-    Stage("copying", 2 * M, COPYING, 8, 512),
+    Stage("copying", 2 * M, COPYING, 4, 512, until=0.15),        # leaving the plateau takes steps more than tokens: small batches
     Stage("world", 16 * M, WORLD, 16, 512),
     Stage("settle", 20 * M, WORLD, 16, 512, decays=True),
     Stage("long", 2 * M, LONG, 4, 2048, (0.001, 0.0005, 0.0015), decays=True),
@@ -231,7 +232,7 @@ class Trainer:
         stream = batches.Stream(self.encoder, f"{SEED}/{stage.name}", stage.mix, stage.length, self.position)
         self.say(f"stage {stage.name}: {stage.tokens / M:.1f} M tokens, rows {stage.rows} x {stage.length}, {stage.mode}")
         begin, begin_tokens = time.time(), self.done
-        while self.done < stage.tokens:
+        while self.done < stage.tokens and not (self.stage_step > WARM_STEPS and self.average < stage.until):
             ids, start, classes = (torch.tensor(c, device=self.device) for c in stream.batch(stage.rows))
             if stage.mode == "drafter":
                 loss, value, extra = drafting.losses(self.model, self.drafter, ids, start, classes, f"{SEED}/{self.step}")
