@@ -163,7 +163,10 @@ class Engram(nn.Module):
         h = X.float()
         scale = torch.rsqrt(h.square().mean(-1) + c.rms_norm_eps) * torch.rsqrt(key.square().mean(-1) + c.rms_norm_eps) * H**-0.5
         d = (h * (self.q_weight * self.k_weight) * key).sum(-1) * scale
-        gate = torch.sigmoid(torch.copysign(d.abs().clamp_min(1e-6).sqrt(), d))
+        # The slope of the root is without bound at 0, where a rounding error would decide the gradient; it is taken a little aside.
+        smooth = (d.abs() + 0.01).sqrt()
+        root = d.abs().clamp_min(1e-6).sqrt().detach() + (smooth - smooth.detach())
+        gate = torch.sigmoid(torch.copysign(root, d))
         return (h + gate.unsqueeze(-1) * value.unsqueeze(-2)).to(X.dtype)
 
 

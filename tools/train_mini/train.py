@@ -197,7 +197,7 @@ class Trainer:
         while self.stage_number < len(self.stages):
             self.train_stage(self.stages[self.stage_number])
             torch.save({"model": self.model.state_dict(), "drafter": self.drafter.state_dict()}, self.run / f"after_{self.stages[self.stage_number].name}.pt")
-            self.stage_number, self.done, self.stage_step, self.position = self.stage_number + 1, 0, 0, (0, 0)
+            self.stage_number, self.done, self.stage_step, self.position, self.average = self.stage_number + 1, 0, 0, (0, 0), None
             self.optimizers = None if not self.keeps_optimizers() else self.optimizers
             self.save()
         self.finish()
