@@ -2,8 +2,11 @@
 exactly: chunk number k holds the conversations k * CHUNK ... and its rows come in a fixed shuffled order.
 """
 import random
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
+from tokenizers import Tokenizer
 
 import prompt
 import tasks
@@ -69,26 +72,58 @@ def pack(documents, length):
     return [np.array(column) for column in zip(*rows)]
 
 
+def chunk_rows(encoder, seed, mix, length, chunk):
+    """[(ids, start, classes)] of one chunk, in its shuffled order."""
+    convs = (tasks.sample(seed, chunk * CHUNK + i, mix) for i in range(CHUNK))
+    columns = pack([encoder.conversation(c) for c in convs], length)
+    rows = list(zip(*(c[:-1] for c in columns[:3])))                   # without the unfilled last row
+    random.Random(f"{seed}/rows/{chunk}").shuffle(rows)
+    return rows
+
+
+class Workers:
+    """Processes that make chunks ahead of time, for machines with cores to spare.  The data do not depend on their number."""
+
+    def __init__(self, count, tokenizer_path):
+        self.count = count
+        self.pool = ProcessPoolExecutor(count, get_context("spawn"), _begin_worker, (tokenizer_path,)) if count else None
+
+    def submit(self, *chunk_args):
+        return self.pool.submit(_work, *chunk_args)
+
+
+def _begin_worker(tokenizer_path):
+    global _encoder
+    _encoder = Encoder(Tokenizer.from_file(tokenizer_path))
+
+
+def _work(*chunk_args):
+    return chunk_rows(_encoder, *chunk_args)
+
+
 class Stream:
     """Rows of one stage of the training, from a position (chunk, row) on."""
 
-    def __init__(self, encoder, seed, mix, length, position=(0, 0)):
+    def __init__(self, encoder, seed, mix, length, position=(0, 0), workers=None):
         self.encoder, self.seed, self.mix, self.length = encoder, seed, mix, length
         self.chunk, self.row = position
-        self.rows = None
+        self.workers = workers if workers and workers.count else None
+        self.rows, self.ahead = None, {}
 
     def load(self):
-        convs = (tasks.sample(self.seed, self.chunk * CHUNK + i, self.mix) for i in range(CHUNK))
-        columns = pack([self.encoder.conversation(c) for c in convs], self.length)
-        self.rows = list(zip(*(c[:-1] for c in columns[:3])))          # without the unfilled last row
-        random.Random(f"{self.seed}/rows/{self.chunk}").shuffle(self.rows)
+        if self.workers is None:
+            return chunk_rows(self.encoder, self.seed, self.mix, self.length, self.chunk)
+        for chunk in range(self.chunk, self.chunk + 2 * self.workers.count):
+            if chunk not in self.ahead:
+                self.ahead[chunk] = self.workers.submit(self.seed, self.mix, self.length, chunk)
+        return self.ahead.pop(self.chunk).result()
 
     def batch(self, size):
         """ids, start, classes [size, length]"""
         out = []
         while len(out) < size:
             if self.rows is None:
-                self.load()
+                self.rows = self.load()
             if self.row >= len(self.rows):
                 self.chunk, self.row, self.rows = self.chunk + 1, 0, None
                 continue

@@ -210,6 +210,7 @@ def use_plain():
 
 
 def use_compiled():
+    import torch._dynamo
     torch._dynamo.config.recompile_limit = 64
     for name in ("rms_norm", "rope", "swiglu", "hc_site", "hc_expand"):
         setattr(Ops, name, staticmethod(torch.compile(globals()[name], dynamic=False)))

@@ -28,13 +28,29 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                m = self.state[p].setdefault("momentum", torch.zeros_like(p))
-                m.lerp_(p.grad, 1 - group["momentum"])
-                u = orthogonalise(p.grad.lerp(m, group["momentum"]).to(ops.Precision.compute)).float()
-                p.add_(u, alpha=-group["lr"] * 0.2 * max(u.shape[-2:]) ** 0.5)
+            for alike in self.batches([p for p in group["params"] if p.grad is not None]):
+                moments = []
+                for p in alike:
+                    m = self.state[p].setdefault("momentum", torch.zeros_like(p))
+                    m.lerp_(p.grad, 1 - group["momentum"])
+                    moments.append(p.grad.lerp(m, group["momentum"]).to(ops.Precision.compute))
+                size = -group["lr"] * 0.2 * max(alike[0].shape[-2:]) ** 0.5
+                if len(alike) == 1:
+                    alike[0].add_(orthogonalise(moments[0]).float(), alpha=size)
+                else:
+                    flat = [m if m.ndim == 3 else m[None] for m in moments]
+                    for p, u in zip(alike, orthogonalise(torch.cat(flat)).split([len(f) for f in flat])):
+                        p.add_(u.view_as(p).float(), alpha=size)
+
+    @staticmethod
+    def batches(params):
+        """Accelerators take matrices of one shape together, for fewer launches; a CPU takes each alone, for its cache."""
+        if not params or not params[0].is_cuda:
+            return [[p] for p in params]
+        shapes = {}
+        for p in params:
+            shapes.setdefault(p.shape[-2:], []).append(p)
+        return list(shapes.values())
 
 
 NOT_MATRICES = ("embed", "head.weight", "hc_", "gate.weight", "q_weight", "k_weight", "weights_proj", "markov", "confidence")

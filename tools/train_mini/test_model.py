@@ -86,6 +86,11 @@ def test_fake_quantisation_is_bit_equal(plain_then_fused):
         assert torch.allclose(plain(x), fast(x), rtol=1e-6, atol=0)
 
 
+def test_grouped_products():
+    rows, weights = leaves((10, 8), (3, 5, 8))
+    agree(lambda r, w: model.GroupedLinear.apply(r, w, [4, 0, 6]), lambda r, w: model.grouped_padded(r, w, [4, 0, 6]), [rows, weights])
+
+
 def test_whole_network(plain_then_fused):
     config = model.Config.load(HERE / "config.json")
     torch.manual_seed(1)
@@ -112,11 +117,11 @@ def test_whole_network(plain_then_fused):
         assert (g1[k] - g2[k]).norm() <= 2e-3 * g1[k].norm() + 1e-7, k
 
 
-def tiny_trainer(run, out, tokens):
+def tiny_trainer(run, out, tokens, workers=0):
     import argparse
 
     import train
-    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_minutes=1e9, final_samples=2)
+    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_minutes=1e9, final_samples=2, workers=workers, plain=False)
     mix = dict(chat=1, fact=1, story=1, para=1)
     stages = [train.Stage("a", tokens, mix, 2, 256), train.Stage("i", tokens, mix, 2, 256, mode="index", decays=True),
               train.Stage("s", tokens, mix, 2, 256, mode="sparse"), train.Stage("d", tokens, mix, 2, 256, mode="drafter", decays=True)]
@@ -157,7 +162,7 @@ def test_resuming_gives_the_same_weights(tmp_path):
     cut.report = kill
     with pytest.raises(Killed):
         cut.train()
-    rest = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048)
+    rest = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048, workers=1)          # who prepares the data changes nothing
     rest.stages = rest.stages[:1]
     rest.finish = lambda: None
     rest.train()

@@ -113,6 +113,8 @@ def choose_ops(device):
             fused.use()
             return "fused C++"
         ops.use_compiled()
+        x = torch.randn(64, 4, 64, device=device, dtype=ops.Precision.compute, requires_grad=True)       # compilation happens at the first call
+        ops.Ops.hc_expand(x[:, 0], x, torch.rand(64, 4, device=device), torch.rand(64, 4, 4, device=device)).float().sum().backward()
         return "compiled"
     except Exception as error:                                 # a missing compiler must not stop a training
         ops.use_plain()
@@ -154,7 +156,10 @@ class Trainer:
         self.average = None
         self.saved = self.evaluated = time.time()
         self.say(f"device {self.device}, precision {choose_precision(self.device)}")
-        self.say(f"operators {choose_ops(self.device)}")
+        if args.plain:
+            ops.use_plain()
+        self.say(f"operators {'plain' if args.plain else choose_ops(self.device)}")
+        self.workers = batches.Workers(args.workers, str(HERE / "tokenizer.json"))
         self.optimizers = None
 
     def say(self, text):
@@ -229,7 +234,7 @@ class Trainer:
 
     def train_stage(self, stage):
         self.prepare(stage)
-        stream = batches.Stream(self.encoder, f"{SEED}/{stage.name}", stage.mix, stage.length, self.position)
+        stream = batches.Stream(self.encoder, f"{SEED}/{stage.name}", stage.mix, stage.length, self.position, self.workers)
         self.say(f"stage {stage.name}: {stage.tokens / M:.1f} M tokens, rows {stage.rows} x {stage.length}, {stage.mode}")
         begin, begin_tokens = time.time(), self.done
         while self.done < stage.tokens and not (self.stage_step > WARM_STEPS and self.average < stage.until):
@@ -304,7 +309,12 @@ def main():
     parser.add_argument("--checkpoint-minutes", type=float, default=10)
     parser.add_argument("--evaluate-minutes", type=float, default=20)
     parser.add_argument("--final-samples", type=int, default=200, help="of each kind, for the last evaluation")
-    Trainer(parser.parse_args()).train()
+    parser.add_argument("--plain", action="store_true", help="no compiled operators")
+    parser.add_argument("--workers", type=int, default=0, help="processes that prepare data; for a GPU take 8")
+    parser.add_argument("--scale", type=int, default=1, help="rows and tokens of every stage after the first times this; a GPU has time for 4")
+    args = parser.parse_args()
+    stages = STAGES[:1] + [dataclasses.replace(s, rows=s.rows * args.scale, tokens=s.tokens * args.scale) for s in STAGES[1:]]
+    Trainer(args, stages).train()
 
 
 if __name__ == "__main__":
