@@ -50,10 +50,11 @@ class Encoder:
 
 def pack(documents, length):
     """[(ids, classes)] -> (ids, start, classes, document number), each [rows, length]; documents begin at even indices, so that
-    groups of two tokens never mix documents.  The last, unfilled row is there too."""
+    groups of two tokens never mix documents.  Longer documents are left out.  The last, unfilled row is there too."""
     rows, row = [], None
     for number, (ids, classes) in enumerate(documents):
-        ids, classes = ids[:length], classes[:length]
+        if len(ids) > length:
+            continue
         if row is None or len(row[0]) + len(ids) > length:
             row = ([], [], [], [])
             rows.append(row)

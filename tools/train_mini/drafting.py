@@ -24,7 +24,7 @@ def anchors(ids, start, classes, rng, count, size):
 def backbone_pass(model, ids, start, classes, rng, count):
     """Features, anchors and the backbone's logits for the tokens the block has to guess."""
     size = model.config.dspark_block_size
-    hidden, run = model(ids, start, want_features=True)
+    hidden, run = model(ids, start, sparse=True, want_features=True)           # as served
     row, last = anchors(ids, start, classes, rng, count, size)
     steps = torch.arange(size, device=ids.device)
     return run.features, row, last, model.head(hidden[row[:, None], last[:, None] + 1 + steps]).float()

@@ -19,13 +19,14 @@ QUESTIONS = ["Hello!", "Who are you?", "What is the capital of Spain?", "Why is 
 
 
 @torch.no_grad()
-def by_kind(model, encoder, count=24, length=512, kinds=None, sparse=False, rows_at_once=8):
+def by_kind(model, encoder, count=24, length=1024, kinds=None, sparse=False, rows_at_once=4):
     """{kind: (exact match %, right tokens %, cross-entropy)} over the targets."""
     device = next(model.parameters()).device
     model.eval()
     table = {}
     for kind in kinds or [k for k in tasks.KINDS if k != "needle_long"]:
         documents = [encoder.conversation(tasks.test_sample(kind, i)) for i in range(count)]
+        assert max(len(ids) for ids, _ in documents) <= length, kind
         wrong, right_tokens, tokens, loss = set(), 0, 0, 0.0
         columns = batches.pack(documents, length)
         for at in range(0, len(columns[0]), rows_at_once):

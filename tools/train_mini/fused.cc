@@ -285,11 +285,12 @@ void expand_backward(const float* y, const float* X, const float* post, const fl
 
 // Attention of each position over the last `window` rows of kv and the closed groups of `rows`, both within its document.
 // q [b, t, heads, d] scaled, kv [b, t, d], rows [b, t / ratio, d] (ratio 0: none), start [b, t] int64, sink [heads];
-// out like q, lse [b, t, heads].
+// selected [b, t, t / ratio] bytes, only these groups are seen (null: all); out like q, lse [b, t, heads];
+// mass [b, t, t / ratio] (or null, zeroed by the caller): the probability of each group summed over heads.
 constexpr int kHeadsMax = 8;
 
-void attend_forward(const float* q, const float* kv, const float* rows, const std::int64_t* start, const float* sink, float* out, float* lse,
-                    long batch, long T, int heads, int d, int window, int ratio) {
+void attend_forward(const float* q, const float* kv, const float* rows, const std::int64_t* start, const float* sink, const std::uint8_t* selected,
+                    float* out, float* lse, float* mass, long batch, long T, int heads, int d, int window, int ratio) {
 #pragma omp parallel
   {
     std::vector<float> s(static_cast<std::size_t>(heads) * (window + T + 1));
@@ -302,7 +303,12 @@ void attend_forward(const float* q, const float* kv, const float* rows, const st
         const float* qt = q + (b * T + t) * heads * d;
         const float* k1 = kv + (b * T + near) * d;
         const float* k2 = ratio ? rows + (b * (T / ratio) + far) * d : nullptr;
+        const std::uint8_t* chosen = ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
         for (long j = 0; j < count + far_count; j++) {
+          if (j >= count && chosen && !chosen[j - count]) {
+            for (int h = 0; h < heads; h++) s[h * stride + j] = -1e30f;
+            continue;
+          }
           const float* k = j < count ? k1 + j * d : k2 + (j - count) * d;
           for (int h = 0; h < heads; h++) {
             float v = 0;
@@ -322,8 +328,14 @@ void attend_forward(const float* q, const float* kv, const float* rows, const st
           for (long j = 0; j < all; j++) sh[j] *= inverse;
           lse[(b * T + t) * heads + h] = top + std::log(sum);
         }
+        if (mass) {
+          float* m = mass + (b * T + t) * (T / ratio) + far;
+          for (int h = 0; h < heads; h++)
+            for (long j = 0; j < far_count; j++) m[j] += s[h * stride + count + j];
+        }
         std::fill(o, o + heads * d, 0.0f);
         for (long j = 0; j < all; j++) {
+          if (j >= count && chosen && !chosen[j - count]) continue;
           const float* k = j < count ? k1 + j * d : k2 + (j - count) * d;
           for (int h = 0; h < heads; h++) {
             const float p = s[h * stride + j];
@@ -336,8 +348,8 @@ void attend_forward(const float* q, const float* kv, const float* rows, const st
 }
 
 // gq written; gkv, grows, gsink added (zeroed by the caller). One thread per row of the batch, so nobody shares a key.
-void attend_backward(const float* q, const float* kv, const float* rows, const std::int64_t* start, const float* sink, const float* out,
-                     const float* lse, const float* g, float* gq, float* gkv, float* grows, float* gsink, long batch, long T, int heads, int d,
+void attend_backward(const float* q, const float* kv, const float* rows, const std::int64_t* start, const float* sink,
+                     const std::uint8_t* selected, const float* out, const float* lse, const float* g, float* gq, float* gkv, float* grows, float* gsink, long batch, long T, int heads, int d,
                      int window, int ratio) {
 #pragma omp parallel
   {
@@ -358,7 +370,9 @@ void attend_backward(const float* q, const float* kv, const float* rows, const s
           my_sink[h] -= fast_exp(sink[h] - lse[at + h]) * v;
         }
         std::fill(gqt, gqt + heads * d, 0.0f);
+        const std::uint8_t* chosen = ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
         for (long j = 0; j < count + far_count; j++) {
+          if (j >= count && chosen && !chosen[j - count]) continue;
           const long row = j < count ? (b * T + near + j) * d : (b * (T / ratio) + far + j - count) * d;
           const float* k = (j < count ? kv : rows) + row;
           float* gk = (j < count ? gkv : grows) + row;

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-import ops
 from ops import Ops
 
 SOURCE = Path(__file__).with_name("fused.cc")
@@ -103,23 +102,27 @@ class Expand(torch.autograd.Function):
 
 class Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, kv, rows, start, sink, window, ratio):
+    def forward(ctx, q, kv, rows, start, sink, selected, window, ratio, want_mass):
         q, kv, rows, start = q.contiguous(), kv.contiguous(), rows if rows is None else rows.contiguous(), start.contiguous()
+        selected = None if selected is None else selected.contiguous().view(torch.uint8)
         B, T, heads, D = q.shape
         out, lse = torch.empty_like(q), q.new_empty(B, T, heads)
+        mass = q.new_zeros(B, T, T // ratio) if want_mass else None
         sizes = (B, T, ("int", heads), ("int", D), ("int", window), ("int", ratio))
-        call("attend_forward", q, kv, rows, start, sink, out, lse, *sizes)
-        ctx.save_for_backward(q, kv, rows, start, sink, out, lse)
+        call("attend_forward", q, kv, rows, start, sink, selected, out, lse, mass, *sizes)
+        ctx.save_for_backward(q, kv, rows, start, sink, selected, out, lse)
         ctx.sizes = sizes
-        return out
+        if mass is not None:
+            ctx.mark_non_differentiable(mass)
+        return out, mass
 
     @staticmethod
-    def backward(ctx, g):
-        q, kv, rows, start, sink, out, lse = ctx.saved_tensors
+    def backward(ctx, g, _):
+        q, kv, rows, start, sink, selected, out, lse = ctx.saved_tensors
         gq, gkv, gsink = torch.empty_like(q), torch.zeros_like(kv), torch.zeros_like(sink)
         grows = None if rows is None else torch.zeros_like(rows)
-        call("attend_backward", q, kv, rows, start, sink, out, lse, g.contiguous(), gq, gkv, grows, gsink, *ctx.sizes)
-        return gq, gkv, grows, None, gsink, None, None
+        call("attend_backward", q, kv, rows, start, sink, selected, out, lse, g.contiguous(), gq, gkv, grows, gsink, *ctx.sizes)
+        return gq, gkv, grows, None, gsink, None, None, None, None
 
 
 class Swiglu(torch.autograd.Function):
@@ -195,9 +198,7 @@ class Quantise(torch.autograd.Function):
 
 
 def attend(q, kv, compressed, ratio, layout, selected, sink, want_mass=False):
-    if selected is not None or want_mass:
-        return ops.attend(q, kv, compressed, ratio, layout, selected, sink, want_mass)
-    return Attend.apply(q, kv, compressed, layout.start, sink, layout.window, ratio if compressed is not None else 0), None
+    return Attend.apply(q, kv, compressed, layout.start, sink, selected, layout.window, ratio if compressed is not None else 0, want_mass)
 
 
 def use():

@@ -459,12 +459,6 @@ class Backbone(nn.Module):
             run.close_index(shared)
         return self.norm(ops.hc_collapse(X, pre)), run
 
-    def set_quantised(self, on):
-        """Trains against the weights as the checkpoint will store them."""
-        for module in self.modules():
-            if hasattr(module, "quantise"):
-                module.quantise = on
-
     @torch.no_grad()
     def balance(self, rate):
         """Moves the router's biases towards equal load; call once per step."""
@@ -473,6 +467,13 @@ class Backbone(nn.Module):
             if load is not None:
                 block.ffn.gate.bias += rate * torch.sign(load.mean() - load)
                 block.ffn.load = None
+
+
+def set_quantised(module, on):
+    """Trains against the weights as the checkpoint will store them."""
+    for part in module.modules():
+        if hasattr(part, "quantise"):
+            part.quantise = on
 
 
 # ---- drafter -----------------------------------------------------------------------------------------------------------------------

@@ -52,16 +52,20 @@ def test_hyper_connections(plain_then_fused):
     agree(ops.hc_expand, Ops.hc_expand, [y, X, post, comb])
 
 
-@pytest.mark.parametrize("ratio", [0, 1, 2])
-def test_attention(plain_then_fused, ratio):
+@pytest.mark.parametrize("ratio, chosen", [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)])
+def test_attention(plain_then_fused, ratio, chosen):
     plain_then_fused.use()
     q, kv, rows, sink = leaves((2, 128, 4, 32), (2, 128, 32), (2, 128 // max(ratio, 1), 32), (4,), scale=0.7)
     start = torch.zeros(2, 128, dtype=torch.long)
     start[0, 38:] = 38
     start[1, 90:] = 90
     layout = ops.Layout(start, 32, {1, 2})
-    agree(lambda q, kv, rows, sink: ops.attend(q, kv, rows if ratio else None, ratio, layout, None, sink)[0] + 0 * rows.sum(),
-          lambda q, kv, rows, sink: Ops.attend(q, kv, rows if ratio else None, ratio, layout, None, sink)[0] + 0 * rows.sum(), [q, kv, rows, sink])
+    selected = (torch.rand(2, 128, 128 // ratio, generator=torch.Generator().manual_seed(8)) < 0.4) if chosen else None
+    both = [lambda q, kv, rows, sink, f=f: (f(q, kv, rows if ratio else None, ratio, layout, selected, sink)[0] + 0 * rows.sum()) for f in (ops.attend, Ops.attend)]
+    agree(*both, [q, kv, rows, sink])
+    if ratio:
+        plain, fast = (f(q, kv, rows, ratio, layout, selected, sink, True)[1] for f in (ops.attend, Ops.attend))
+        assert (plain - fast).abs().max() < 1e-5
 
 
 def test_small_operators(plain_then_fused):
@@ -121,7 +125,7 @@ def tiny_trainer(run, out, tokens, workers=0):
     import argparse
 
     import train
-    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_minutes=1e9, final_samples=2, workers=workers, plain=False)
+    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_every=1e9, final_samples=2, workers=workers, plain=False)
     mix = dict(chat=1, fact=1, story=1, para=1)
     stages = [train.Stage("a", tokens, mix, 2, 256), train.Stage("i", tokens, mix, 2, 256, mode="index", decays=True),
               train.Stage("s", tokens, mix, 2, 256, mode="sparse"), train.Stage("d", tokens, mix, 2, 256, mode="drafter", decays=True)]
@@ -131,13 +135,14 @@ def tiny_trainer(run, out, tokens, workers=0):
 def test_all_stages_to_the_shipped_files(tmp_path):
     pytest.importorskip("safetensors")
     trainer = tiny_trainer(tmp_path / "run", tmp_path / "out", 1024)
+    trainer.evaluate = lambda stage, count=2, evaluate=trainer.evaluate: evaluate(stage, 2)
     trainer.train()
     assert (tmp_path / "out" / "model.safetensors").stat().st_size < 2_000_000
     assert (tmp_path / "run" / "after_d.pt").exists()
     assert (tmp_path / "run" / "eval.csv").read_text().count("final") > 10
     # Everything is done: started again, nothing is left to train.
     again = tiny_trainer(tmp_path / "run", tmp_path / "out", 1024)
-    again.finish = lambda: None
+    again.finish = again.evaluate = lambda *a: None
     again.train()
     assert again.step == trainer.step
     ops.use_plain()
@@ -147,7 +152,7 @@ def test_resuming_gives_the_same_weights(tmp_path):
     import train
     whole = tiny_trainer(tmp_path / "whole", tmp_path / "out", 2048)
     whole.stages = whole.stages[:1]
-    whole.finish = lambda: None
+    whole.finish = whole.evaluate = lambda *a: None
     whole.train()
 
     class Killed(Exception):
@@ -160,11 +165,12 @@ def test_resuming_gives_the_same_weights(tmp_path):
     cut = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048)
     cut.stages = cut.stages[:1]
     cut.report = kill
+    cut.evaluate = lambda *a: None
     with pytest.raises(Killed):
         cut.train()
     rest = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048, workers=1)          # who prepares the data changes nothing
     rest.stages = rest.stages[:1]
-    rest.finish = lambda: None
+    rest.finish = rest.evaluate = lambda *a: None
     rest.train()
     ops.use_plain()
     assert rest.step == whole.step

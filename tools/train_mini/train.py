@@ -1,6 +1,6 @@
 """Trains galley-mini from nothing to the shipped files.
 
-    python train.py [--run runs/mini] [--out models/mini] [--hours 9]
+    python train.py [--run runs/mini] [--out models/mini]
 
 One command does everything and may be killed at any moment: started again, it goes on from the last checkpoint (every ten minutes,
 written beside the old one and renamed).  The stages and their data are below in STAGES.  The run folder gets
@@ -43,7 +43,7 @@ import batches
 import drafting
 import evaluate
 import ops
-from model import Backbone, Config, Drafter
+from model import Backbone, Config, Drafter, set_quantised
 from optim import Optimizers
 from token_map import token_map
 
@@ -75,12 +75,12 @@ class Stage:
 M = 1_000_000
 STAGES = [
     Stage("copying", 2 * M, COPYING, 4, 512, until=0.15),        # leaving the plateau takes steps more than tokens: small batches
-    Stage("world", 16 * M, WORLD, 16, 512),
-    Stage("settle", 20 * M, WORLD, 16, 512, decays=True),
-    Stage("long", 2 * M, LONG, 4, 2048, (0.001, 0.0005, 0.0015), decays=True),
-    Stage("index", 1 * M, LONG, 4, 1024, (0.005, 0.003, 0.009), "index", decays=True),
-    Stage("sparse", 2 * M, LONG, 4, 1024, (0.0007, 0.0003, 0.0009), "sparse", decays=True),
-    Stage("drafter", 6 * M, WORLD, 8, 512, (0.005, 0.003, 0.003), "drafter", decays=True),
+    Stage("world", 16 * M, WORLD, 8, 1024),
+    Stage("settle", 20 * M, WORLD, 8, 1024, decays=True),
+    Stage("long", 2 * M, LONG, 4, 3072, (0.001, 0.0005, 0.0015), decays=True),
+    Stage("index", 1 * M, LONG, 1, 3072, (0.005, 0.003, 0.009), "index", decays=True),
+    Stage("sparse", 2 * M, LONG, 1, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True),
+    Stage("drafter", 6 * M, WORLD, 8, 1024, (0.005, 0.003, 0.003), "drafter", decays=True),
 ]
 
 
@@ -154,7 +154,7 @@ class Trainer:
         self.drafter = Drafter(self.config).to(self.device)
         self.stage_number, self.done, self.total, self.step, self.stage_step, self.position = 0, 0, 0, 0, 0, (0, 0)
         self.average = None
-        self.saved = self.evaluated = time.time()
+        self.saved = time.time()
         self.say(f"device {self.device}, precision {choose_precision(self.device)}")
         if args.plain:
             ops.use_plain()
@@ -201,7 +201,9 @@ class Trainer:
         self.resume()
         while self.stage_number < len(self.stages):
             self.train_stage(self.stages[self.stage_number])
-            torch.save({"model": self.model.state_dict(), "drafter": self.drafter.state_dict()}, self.run / f"after_{self.stages[self.stage_number].name}.pt")
+            stage = self.stages[self.stage_number]
+            self.evaluate(stage)
+            torch.save({"model": self.model.state_dict(), "drafter": self.drafter.state_dict()}, self.run / f"after_{stage.name}.pt")
             self.stage_number, self.done, self.stage_step, self.position, self.average = self.stage_number + 1, 0, 0, (0, 0), None
             self.optimizers = None if not self.keeps_optimizers() else self.optimizers
             self.save()
@@ -217,7 +219,8 @@ class Trainer:
         indexing = stage.mode == "index"
         for name, p in self.model.named_parameters():
             p.requires_grad_(stage.mode in ("dense", "sparse") or indexing and "indexer" in name)
-        self.model.set_quantised(stage.mode == "sparse")
+        set_quantised(self.model, stage.mode in ("sparse", "drafter"))
+        set_quantised(self.drafter, True)
         self.drafter.requires_grad_(stage.mode == "drafter")
         if self.optimizers is None:
             self.optimizers = Optimizers([self.drafter if stage.mode == "drafter" else self.model], stage.rates)
@@ -256,7 +259,9 @@ class Trainer:
                 self.report(stage, extra, (self.done - begin_tokens) / (time.time() - begin))
             if time.time() - self.saved > self.args.checkpoint_minutes * 60:
                 self.save()
-            if time.time() - self.evaluated > self.args.evaluate_minutes * 60:
+                self.draw()
+            every = self.args.evaluate_every * M
+            if self.total // every > (self.total - ids.numel()) // every:
                 self.evaluate(stage)
 
     def report(self, stage, extra, speed):
@@ -284,7 +289,9 @@ class Trainer:
             for kind, values in table.items():
                 self.append("eval.csv", ["stage", "tokens", "kind", "samples", "exact", "right_tokens", "cross_entropy"],
                             [stage.name, self.total, kind, count, *values])
-        self.evaluated = time.time()
+        self.draw()
+
+    def draw(self):
         try:
             import picture
             picture.draw(self.run)
@@ -296,9 +303,8 @@ class Trainer:
         self.say("exporting to " + self.args.out)
         count, size = export.write(self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out), config=self.config_path)
         self.say(f"{count} tensors, {size / 1e6:.1f} MB")
-        self.model.set_quantised(True)                          # measure what was written
+        set_quantised(self.model, True)                         # measure what was written
         self.evaluate(Stage("final", 0, {}, 0, 0, mode="sparse"), self.args.final_samples)
-        self.model.set_quantised(False)
 
 
 def main():
@@ -307,7 +313,7 @@ def main():
     parser.add_argument("--out", default="models/mini", help="folder of the shipped files")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--checkpoint-minutes", type=float, default=10)
-    parser.add_argument("--evaluate-minutes", type=float, default=20)
+    parser.add_argument("--evaluate-every", type=float, default=1, help="million tokens")
     parser.add_argument("--final-samples", type=int, default=200, help="of each kind, for the last evaluation")
     parser.add_argument("--plain", action="store_true", help="no compiled operators")
     parser.add_argument("--workers", type=int, default=0, help="processes that prepare data; for a GPU take 8")
