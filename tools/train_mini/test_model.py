@@ -125,7 +125,7 @@ def tiny_trainer(run, out, tokens, workers=0):
     import argparse
 
     import train
-    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_every=1e9, final_samples=2, workers=workers, plain=False)
+    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_every=1e9, final_samples=2, workers=workers, plain=False, minutes=0)
     mix = dict(chat=1, fact=1, story=1, para=1)
     stages = [train.Stage("a", tokens, mix, 2, 256), train.Stage("i", tokens, mix, 2, 256, mode="index", decays=True),
               train.Stage("s", tokens, mix, 2, 256, mode="sparse"), train.Stage("d", tokens, mix, 2, 256, mode="drafter", decays=True)]
@@ -176,3 +176,32 @@ def test_resuming_gives_the_same_weights(tmp_path):
     assert rest.step == whole.step
     for (k, a), (_, b) in zip(whole.model.state_dict().items(), rest.model.state_dict().items()):
         assert torch.equal(a, b), k
+
+
+def test_paths_of_an_accelerator(tmp_path, monkeypatch):
+    """bfloat16, padded experts and grouped Muon, which otherwise only run where there is a GPU."""
+    import optim
+    import train
+
+    def bfloat16(device):
+        ops.Precision.compute = torch.bfloat16
+        return "bfloat16"
+
+    def by_shape(params):
+        shapes = {}
+        for p in params:
+            shapes.setdefault(p.shape[-2:], []).append(p)
+        return list(shapes.values())
+    monkeypatch.setattr(train, "choose_precision", bfloat16)
+    monkeypatch.setattr(train, "choose_ops", lambda device: ops.use_plain() or "plain")
+    monkeypatch.setattr(model, "grouped", model.grouped_padded)
+    monkeypatch.setattr(optim.Muon, "batches", staticmethod(by_shape))
+    trainer = tiny_trainer(tmp_path / "run", tmp_path / "out", 1024)
+    trainer.evaluate = trainer.finish = lambda *a: None
+    before = {k: v.clone() for k, v in trainer.model.state_dict().items()}
+    trainer.train()
+    ops.Precision.compute = torch.float32
+    assert trainer.step == 8
+    for k, v in trainer.model.state_dict().items():
+        assert torch.isfinite(v).all(), k
+    assert not torch.equal(before["layers.3.ffn.w1"], trainer.model.state_dict()["layers.3.ffn.w1"])

@@ -70,17 +70,18 @@ class Stage:
     mode: str = "dense"               # dense | index (only indexers learn) | sparse | drafter
     decays: bool = False              # the learning rate falls to 2 % over this stage
     until: float = 0.0                # ends early when the average loss is below this
+    share: float = 0.0                # of the time, when --minutes limits it; what a stage leaves over goes to the later ones
 
 
 M = 1_000_000
 STAGES = [
-    Stage("copying", 2 * M, COPYING, 4, 512, until=0.15),        # leaving the plateau takes steps more than tokens: small batches
-    Stage("world", 16 * M, WORLD, 8, 1024),
-    Stage("settle", 20 * M, WORLD, 8, 1024, decays=True),
-    Stage("long", 2 * M, LONG, 4, 3072, (0.001, 0.0005, 0.0015), decays=True),
-    Stage("index", 1 * M, LONG, 1, 3072, (0.005, 0.003, 0.009), "index", decays=True),
-    Stage("sparse", 2 * M, LONG, 1, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True),
-    Stage("drafter", 6 * M, WORLD, 8, 1024, (0.005, 0.003, 0.003), "drafter", decays=True),
+    Stage("copying", 2 * M, COPYING, 4, 512, until=0.15, share=0.14),        # leaving the plateau takes steps more than tokens: small batches
+    Stage("world", 16 * M, WORLD, 8, 1024, share=0.3),
+    Stage("settle", 20 * M, WORLD, 8, 1024, decays=True, share=0.3),
+    Stage("long", 2 * M, LONG, 4, 3072, (0.001, 0.0005, 0.0015), decays=True, share=0.06),
+    Stage("index", 1 * M, LONG, 1, 3072, (0.005, 0.003, 0.009), "index", decays=True, share=0.04),
+    Stage("sparse", 2 * M, LONG, 1, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True, share=0.06),
+    Stage("drafter", 6 * M, WORLD, 8, 1024, (0.005, 0.003, 0.003), "drafter", decays=True, share=0.1),
 ]
 
 
@@ -154,7 +155,7 @@ class Trainer:
         self.drafter = Drafter(self.config).to(self.device)
         self.stage_number, self.done, self.total, self.step, self.stage_step, self.position = 0, 0, 0, 0, 0, (0, 0)
         self.average = None
-        self.saved = time.time()
+        self.begin = self.saved = time.time()
         self.say(f"device {self.device}, precision {choose_precision(self.device)}")
         if args.plain:
             ops.use_plain()
@@ -230,17 +231,27 @@ class Trainer:
             self.optimizers.load_state_dict(self.pending_optimizers)
             self.pending_optimizers = None
 
+    def progress(self, stage):
+        """0 .. 1 of the stage, by tokens or by time, whichever is further."""
+        part = self.done / stage.tokens
+        if self.args.minutes:
+            later = sum(s.share for s in self.stages[self.stage_number + 1:])
+            left = self.args.minutes * 60 - (self.stage_begin - self.begin)
+            part = max(part, (time.time() - self.stage_begin) / max(left * stage.share / (stage.share + later), 1e-9))
+        if self.stage_step > WARM_STEPS and self.average < stage.until:
+            part = 1.0
+        return min(part, 1.0)
+
     def rate_factor(self, stage):
         warm = min(1.0, (self.stage_step + 1) / WARM_STEPS)
-        left = 1 - self.done / stage.tokens
-        return warm * (0.02 + 0.98 * left if stage.decays else 1.0)
+        return warm * (0.02 + 0.98 * (1 - self.progress(stage)) if stage.decays else 1.0)
 
     def train_stage(self, stage):
         self.prepare(stage)
         stream = batches.Stream(self.encoder, f"{SEED}/{stage.name}", stage.mix, stage.length, self.position, self.workers)
         self.say(f"stage {stage.name}: {stage.tokens / M:.1f} M tokens, rows {stage.rows} x {stage.length}, {stage.mode}")
-        begin, begin_tokens = time.time(), self.done
-        while self.done < stage.tokens and not (self.stage_step > WARM_STEPS and self.average < stage.until):
+        self.stage_begin, begin_tokens = time.time(), self.done
+        while self.progress(stage) < 1:
             ids, start, classes = (torch.tensor(c, device=self.device) for c in stream.batch(stage.rows))
             if stage.mode == "drafter":
                 loss, value, extra = drafting.losses(self.model, self.drafter, ids, start, classes, f"{SEED}/{self.step}")
@@ -250,13 +261,13 @@ class Trainer:
             loss.backward()
             self.optimizers.step(self.rate_factor(stage))
             if stage.mode != "drafter":
-                self.model.balance(2e-3 if stage.mode == "dense" and not (stage.decays and self.done > 0.8 * stage.tokens) else 0)
+                self.model.balance(2e-3 if stage.mode == "dense" and not (stage.decays and self.progress(stage) > 0.8) else 0)
             extra = None if extra is None else float(extra.detach())
             self.step, self.stage_step = self.step + 1, self.stage_step + 1
             self.done, self.total, self.position = self.done + ids.numel(), self.total + ids.numel(), stream.position
             self.average = value.item() if self.average is None else 0.95 * self.average + 0.05 * value.item()
             if self.stage_step % 20 == 0 or self.stage_step <= 3:
-                self.report(stage, extra, (self.done - begin_tokens) / (time.time() - begin))
+                self.report(stage, extra, (self.done - begin_tokens) / (time.time() - self.stage_begin))
             if time.time() - self.saved > self.args.checkpoint_minutes * 60:
                 self.save()
                 self.draw()
@@ -265,7 +276,7 @@ class Trainer:
                 self.evaluate(stage)
 
     def report(self, stage, extra, speed):
-        part = self.done / stage.tokens
+        part = self.progress(stage)
         bar = ("#" * int(20 * part)).ljust(20, ".")
         more = "" if extra is None else f"  extra {extra:.3f}"
         self.say(f"{stage.name:8} [{bar}] step {self.step}  {self.total / M:.2f} M  loss {self.average:.3f}{more}  {speed:.0f} tok/s")
@@ -317,6 +328,7 @@ def main():
     parser.add_argument("--final-samples", type=int, default=200, help="of each kind, for the last evaluation")
     parser.add_argument("--plain", action="store_true", help="no compiled operators")
     parser.add_argument("--workers", type=int, default=0, help="processes that prepare data; for a GPU take 8")
+    parser.add_argument("--minutes", type=float, default=0, help="squeezes all stages into about this time; the last evaluation and the export come after")
     parser.add_argument("--scale", type=int, default=1, help="rows and tokens of every stage after the first times this; a GPU has time for 4")
     args = parser.parse_args()
     stages = STAGES[:1] + [dataclasses.replace(s, rows=s.rows * args.scale, tokens=s.tokens * args.scale) for s in STAGES[1:]]
