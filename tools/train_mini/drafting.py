@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import batches
 import tasks
 
-ANCHORS = 384                # blocks per step
+ANCHORS = 48                 # blocks per row
 
 
 def anchors(ids, start, classes, rng, count, size):
@@ -33,7 +33,7 @@ def backbone_pass(model, ids, start, classes, rng, count):
 def losses(model, drafter, ids, start, classes, seed):
     """(loss, cross-entropy of the guesses, mean accepted share); the chain sees the true previous tokens."""
     size = model.config.dspark_block_size
-    features, row, last, target_logits = backbone_pass(model, ids, start, classes, random.Random(seed), ANCHORS)
+    features, row, last, target_logits = backbone_pass(model, ids, start, classes, random.Random(seed), ANCHORS * len(ids))
     logits, hidden = drafter(model, features, ids, start, row, last)
     want = ids[row[:, None], last[:, None] + 2 + torch.arange(size, device=ids.device)]
     loss, entropy, accepted = 0.0, 0.0, 0.0
@@ -44,7 +44,7 @@ def losses(model, drafter, ids, start, classes, seed):
         loss = loss + 0.8**i * (0.5 * ce + distance.mean() + 0.1 * F.binary_cross_entropy_with_logits(confidence, 1 - distance.detach()))
         entropy, accepted = entropy + ce.detach() / size, accepted + (1 - distance.detach().mean()) / size
     for stage in drafter.stages:
-        stage.ffn.load = None
+        stage.ffn.counts.clear()
     return loss, entropy, accepted
 
 

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include <omp.h>
+
 namespace {
 
 constexpr int kStreams = 4;
@@ -64,6 +66,9 @@ inline void normalise_back(Lanes* g, const Lanes* out, const Lanes* inverse, int
 }  // namespace
 
 extern "C" {
+
+// Threads of the operators called from this thread.
+void set_threads(int count) { omp_set_num_threads(count); }
 
 // X [n, 4, h], pre [n, 4], mix [n, 24] = X fn^T -> x [n, h] (normed input), r [n] (1 / rms of X), rc [n] (1 / rms of the collapsed row).
 void site_forward(const float* X, const float* pre, const float* norm, float* x, float* r, float* rc, long n, long h, float norm_eps) {

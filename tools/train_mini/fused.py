@@ -49,6 +49,11 @@ def call(name, *args):
     getattr(library(), name)(*out)
 
 
+def set_threads(count):
+    """For operators called from this thread; torch.set_num_threads does not reach them."""
+    call("set_threads", ("int", count))
+
+
 class Site(torch.autograd.Function):
     @staticmethod
     def forward(ctx, X, pre, fn, base, scale, norm, iters, eps, norm_eps):

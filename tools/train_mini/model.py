@@ -340,7 +340,7 @@ class MoE(nn.Module):
         self.w1, self.w3 = (nn.Parameter(torch.randn(experts, width, H) * H**-0.5) for _ in "13")
         self.w2 = nn.Parameter(torch.randn(experts, H, width) * width**-0.5 * 0.3)
         self.s1, self.s3, self.s2 = Linear(H, width), Linear(H, width), Linear(width, H)
-        self.quantise, self.load = False, None
+        self.quantise, self.counts = False, []                 # counts: rows per expert of each forward pass since balance()
 
     def forward(self, x):
         c = self.config
@@ -352,7 +352,7 @@ class MoE(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         count = torch.bincount(chosen.flatten(), minlength=self.experts)
         if self.training:
-            self.load = count.float() if self.load is None else self.load + count
+            self.counts.append(count)
         token, sizes = order // self.chosen, count.tolist()
         q = (lambda w: ops.fake_fp4(w, 32)) if self.quantise else (lambda w: w)
         w1, w3, w2 = (q(w).to(Precision.compute) for w in (self.w1, self.w3, self.w2))
@@ -463,10 +463,10 @@ class Backbone(nn.Module):
     def balance(self, rate):
         """Moves the router's biases towards equal load; call once per step."""
         for block in self.layers:
-            load = block.ffn.load
-            if load is not None:
+            if block.ffn.counts:
+                load = torch.stack(block.ffn.counts).sum(0).float()
                 block.ffn.gate.bias += rate * torch.sign(load.mean() - load)
-                block.ffn.load = None
+                block.ffn.counts.clear()
 
 
 def set_quantised(module, on):

@@ -25,22 +25,29 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, params, lr, momentum=0.95):
         super().__init__(params, dict(lr=lr, momentum=momentum))
 
-    @torch.no_grad()
-    def step(self):
+    def step(self, run_all=lambda f, items: [f(i) for i in items]):
+        """run_all(f, items) may call f in several threads: the parameters do not depend on each other."""
         for group in self.param_groups:
-            for alike in self.batches([p for p in group["params"] if p.grad is not None]):
-                moments = []
-                for p in alike:
-                    m = self.state[p].setdefault("momentum", torch.zeros_like(p))
-                    m.lerp_(p.grad, 1 - group["momentum"])
-                    moments.append(p.grad.lerp(m, group["momentum"]).to(ops.Precision.compute))
-                size = -group["lr"] * 0.2 * max(alike[0].shape[-2:]) ** 0.5
-                if len(alike) == 1:
-                    alike[0].add_(orthogonalise(moments[0]).float(), alpha=size)
-                else:
-                    flat = [m if m.ndim == 3 else m[None] for m in moments]
-                    for p, u in zip(alike, orthogonalise(torch.cat(flat)).split([len(f) for f in flat])):
-                        p.add_(u.view_as(p).float(), alpha=size)
+            params = [p for p in group["params"] if p.grad is not None]
+            for p in params:
+                self.state[p].setdefault("momentum", torch.zeros_like(p))
+            run_all(lambda alike: self.update(alike, group["lr"], group["momentum"]), self.batches(params))
+
+    @torch.no_grad()
+    def update(self, alike, lr, momentum):
+        """One step of parameters whose matrices have the same shape."""
+        moments = []
+        for p in alike:
+            m = self.state[p]["momentum"]
+            m.lerp_(p.grad, 1 - momentum)
+            moments.append(p.grad.lerp(m, momentum).to(ops.Precision.compute))
+        size = -lr * 0.2 * max(alike[0].shape[-2:]) ** 0.5
+        if len(alike) == 1:
+            alike[0].add_(orthogonalise(moments[0]).float(), alpha=size)
+        else:
+            flat = [m if m.ndim == 3 else m[None] for m in moments]
+            for p, u in zip(alike, orthogonalise(torch.cat(flat)).split([len(f) for f in flat])):
+                p.add_(u.view_as(p).float(), alpha=size)
 
     @staticmethod
     def batches(params):
@@ -77,12 +84,12 @@ class Optimizers:
         self.parts = [(kind(group, rate, **extra), rate) for kind, group, rate, extra in
                       ((Muon, matrices, rates[0], {}), (torch.optim.AdamW, rest, rates[1], adam), (torch.optim.AdamW, tables, rates[2], adam)) if group]
 
-    def step(self, factor):
+    def step(self, factor, run_all):
         torch.nn.utils.clip_grad_norm_(self.params, 1.0)
         for optimizer, rate in self.parts:
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
-            optimizer.step()
+            optimizer.step(run_all) if isinstance(optimizer, Muon) else optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self):

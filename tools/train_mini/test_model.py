@@ -121,11 +121,11 @@ def test_whole_network(plain_then_fused):
         assert (g1[k] - g2[k]).norm() <= 2e-3 * g1[k].norm() + 1e-7, k
 
 
-def tiny_trainer(run, out, tokens, workers=0):
+def tiny_trainer(run, out, tokens, workers=0, threads=2):
     import argparse
 
     import train
-    args = argparse.Namespace(run=str(run), out=str(out), threads=1, checkpoint_minutes=1e9, evaluate_every=1e9, final_samples=2, workers=workers, plain=False, minutes=0)
+    args = argparse.Namespace(run=str(run), out=str(out), threads=threads, checkpoint_minutes=1e9, evaluate_every=1e9, final_samples=2, workers=workers, plain=False, minutes=0)
     mix = dict(chat=1, fact=1, story=1, para=1)
     stages = [train.Stage("a", tokens, mix, 2, 256), train.Stage("i", tokens, mix, 2, 256, mode="index", decays=True),
               train.Stage("s", tokens, mix, 2, 256, mode="sparse"), train.Stage("d", tokens, mix, 2, 256, mode="drafter", decays=True)]
@@ -196,7 +196,7 @@ def test_paths_of_an_accelerator(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "choose_ops", lambda device: ops.use_plain() or "plain")
     monkeypatch.setattr(model, "grouped", model.grouped_padded)
     monkeypatch.setattr(optim.Muon, "batches", staticmethod(by_shape))
-    trainer = tiny_trainer(tmp_path / "run", tmp_path / "out", 1024)
+    trainer = tiny_trainer(tmp_path / "run", tmp_path / "out", 1024, threads=1)
     trainer.evaluate = trainer.finish = lambda *a: None
     before = {k: v.clone() for k, v in trainer.model.state_dict().items()}
     trainer.train()
@@ -205,3 +205,22 @@ def test_paths_of_an_accelerator(tmp_path, monkeypatch):
     for k, v in trainer.model.state_dict().items():
         assert torch.isfinite(v).all(), k
     assert not torch.equal(before["layers.3.ffn.w1"], trainer.model.state_dict()["layers.3.ffn.w1"])
+
+
+def test_hands_add_up():
+    """Two threads with half of the rows each give the gradient of the whole batch."""
+    import train
+    ops.Precision.compute = torch.float32
+    torch.manual_seed(2)
+    net = torch.nn.Linear(8, 5)
+    x, y = torch.randn(4, 8), torch.randint(5, (4,))
+
+    def part(rows, number):
+        ce = torch.nn.functional.cross_entropy(net(x[rows]), y[rows], reduction="sum") / 4
+        return ce, ce.detach(), None
+    grads = []
+    for count in (1, 2):
+        value, _ = train.Hands(count, False).gradients(part, list(net.parameters()), 4)
+        grads.append([value] + [p.grad.clone() for p in net.parameters()])
+    for a, b in zip(*grads):
+        assert torch.allclose(a, b, atol=1e-6)

@@ -16,6 +16,7 @@ import dataclasses
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")           # idle threads must not spin beside other programs
@@ -78,9 +79,9 @@ STAGES = [
     Stage("copying", 2 * M, COPYING, 4, 512, until=0.15, share=0.14),        # leaving the plateau takes steps more than tokens: small batches
     Stage("world", 16 * M, WORLD, 8, 1024, share=0.3),
     Stage("settle", 20 * M, WORLD, 8, 1024, decays=True, share=0.3),
-    Stage("long", 2 * M, LONG, 4, 3072, (0.001, 0.0005, 0.0015), decays=True, share=0.06),
-    Stage("index", 1 * M, LONG, 1, 3072, (0.005, 0.003, 0.009), "index", decays=True, share=0.04),
-    Stage("sparse", 2 * M, LONG, 1, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True, share=0.06),
+    Stage("long", 2 * M, LONG, 2, 3072, (0.001, 0.0005, 0.0015), decays=True, share=0.06),
+    Stage("index", 1 * M, LONG, 2, 3072, (0.005, 0.003, 0.009), "index", decays=True, share=0.04),
+    Stage("sparse", 2 * M, LONG, 2, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True, share=0.06),
     Stage("drafter", 6 * M, WORLD, 8, 1024, (0.005, 0.003, 0.003), "drafter", decays=True, share=0.1),
 ]
 
@@ -124,20 +125,59 @@ def choose_ops(device):
 
 # ---- one step --------------------------------------------------------------------------------------------------------------
 
-def losses(model, ids, start, classes, step, **mode):
-    """(loss to minimise, cross-entropy of answers, KL of the indexers or None)"""
-    hidden, run = model(ids, start, **mode)
-    target, kind = ids[:, 1:], classes[:, 1:]
-    picked = (torch.arange(kind.shape[1], device=ids.device) % CONTEXT_EVERY == step % CONTEXT_EVERY) & (kind == batches.CONTEXT)
+def token_weights(start, classes, step):
+    """[B, T - 1] weight of the loss of each next token."""
+    kind = classes[:, 1:]
+    picked = (torch.arange(kind.shape[1], device=kind.device) % CONTEXT_EVERY == step % CONTEXT_EVERY) & (kind == batches.CONTEXT)
     weight = torch.where(kind == batches.TARGET, 1.0, torch.where(picked, CONTEXT_WEIGHT * CONTEXT_EVERY, 0.0))
-    weight = weight * (start[:, 1:] == start[:, :-1])
+    return weight * (start[:, 1:] == start[:, :-1])
+
+
+def losses(model, ids, start, weight, whole, **mode):
+    """Of some rows of a batch; whole = the sum of the weights of the whole batch and its number of parts.
+    (loss to minimise, cross-entropy of answers, KL of the indexers or None); the parts' values add up to the batch's."""
+    hidden, run = model(ids, start, **mode)
     use = weight > 0
     logits = model.head(hidden[:, :-1][use]).float()
-    ce, w = F.cross_entropy(logits, target[use], reduction="none"), weight[use]
-    answers = (w == 1).float()
-    kl = sum(run.index_losses) if run.index_losses else None
-    loss = (ce * w).sum() / w.sum()
-    return loss + INDEX_WEIGHT * kl if kl is not None else loss, (ce.detach() * answers).sum() / answers.sum(), kl
+    ce, w = F.cross_entropy(logits, ids[:, 1:][use], reduction="none"), weight[use]
+    total, answers, parts = whole
+    kl = sum(run.index_losses) / parts if run.index_losses else None
+    loss = (ce * w).sum() / total
+    return loss + INDEX_WEIGHT * kl if kl is not None else loss, (ce.detach() * (w == 1)).sum() / answers, None if kl is None else kl.detach()
+
+
+class Hands:
+    """Threads that each take some rows of a batch on one core. Thousands of small operations would otherwise wait for their slower
+    half, above all beside other programs. One hand = everything in the calling thread."""
+
+    def __init__(self, count, fused):
+        self.count = count
+        self.pool = ThreadPoolExecutor(count, initializer=self.begin, initargs=(fused,)) if count > 1 else None
+
+    @staticmethod
+    def begin(fused):
+        torch.set_num_threads(1)
+        if fused:
+            import fused as operators
+            operators.set_threads(1)
+
+    def run_all(self, f, items):
+        return list(self.pool.map(f, items)) if self.pool else [f(i) for i in items]
+
+    def gradients(self, part_losses, params, rows):
+        """Sets .grad of params from part_losses(slice of rows, part number) -> (loss, value, extra); returns the sums of value and extra."""
+        def work(part):
+            loss, value, extra = part_losses(slice(part * rows // parts, (part + 1) * rows // parts), part)
+            return torch.autograd.grad(loss, params, allow_unused=True), value, extra
+        parts = min(self.count, rows)
+        results = self.run_all(work, range(parts))
+        for i, p in enumerate(params):
+            grads = [r[0][i] for r in results if r[0][i] is not None]
+            for g in grads[1:]:
+                grads[0].add_(g)
+            p.grad = grads[0] if grads else None
+        value = sum(r[1] for r in results)
+        return value, None if results[0][2] is None else sum(r[2] for r in results)
 
 
 class Trainer:
@@ -159,7 +199,9 @@ class Trainer:
         self.say(f"device {self.device}, precision {choose_precision(self.device)}")
         if args.plain:
             ops.use_plain()
-        self.say(f"operators {'plain' if args.plain else choose_ops(self.device)}")
+        operators = "plain" if args.plain else choose_ops(self.device)
+        self.say(f"operators {operators}")
+        self.hands = Hands(args.threads if self.device == "cpu" else 1, operators == "fused C++")
         self.workers = batches.Workers(args.workers, str(HERE / "tokenizer.json"))
         self.optimizers = None
 
@@ -253,16 +295,11 @@ class Trainer:
         self.stage_begin, begin_tokens = time.time(), self.done
         while self.progress(stage) < 1:
             ids, start, classes = (torch.tensor(c, device=self.device) for c in stream.batch(stage.rows))
-            if stage.mode == "drafter":
-                loss, value, extra = drafting.losses(self.model, self.drafter, ids, start, classes, f"{SEED}/{self.step}")
-            else:
-                mode = dict(sparse=stage.mode == "sparse", index_loss=stage.mode != "dense")
-                loss, value, extra = losses(self.model, ids, start, classes, self.step, **mode)
-            loss.backward()
-            self.optimizers.step(self.rate_factor(stage))
+            value, extra = self.hands.gradients(self.part_losses(stage, ids, start, classes), self.optimizers.params, len(ids))
+            self.optimizers.step(self.rate_factor(stage), self.hands.run_all)
             if stage.mode != "drafter":
                 self.model.balance(2e-3 if stage.mode == "dense" and not (stage.decays and self.progress(stage) > 0.8) else 0)
-            extra = None if extra is None else float(extra.detach())
+            extra = None if extra is None else float(extra)
             self.step, self.stage_step = self.step + 1, self.stage_step + 1
             self.done, self.total, self.position = self.done + ids.numel(), self.total + ids.numel(), stream.position
             self.average = value.item() if self.average is None else 0.95 * self.average + 0.05 * value.item()
@@ -274,6 +311,19 @@ class Trainer:
             every = self.args.evaluate_every * M
             if self.total // every > (self.total - ids.numel()) // every:
                 self.evaluate(stage)
+
+    def part_losses(self, stage, ids, start, classes):
+        """(rows, part number) -> what Hands.gradients asks for."""
+        parts = min(self.hands.count, len(ids))
+        if stage.mode == "drafter":
+            def of(rows, part):
+                seed = f"{SEED}/{self.step}/{part}"
+                return [v / parts for v in drafting.losses(self.model, self.drafter, ids[rows], start[rows], classes[rows], seed)]
+            return of
+        weight = token_weights(start, classes, self.step)
+        whole = weight.sum(), (weight == 1).sum(), parts
+        mode = dict(sparse=stage.mode == "sparse", index_loss=stage.mode != "dense")
+        return lambda rows, part: losses(self.model, ids[rows], start[rows], weight[rows], whole, **mode)
 
     def report(self, stage, extra, speed):
         part = self.progress(stage)
