@@ -1,6 +1,7 @@
 """Turns conversations into packed rows of token ids.  The position in the endless stream is two integers, so a run resumes
 exactly: chunk number k holds the conversations k * CHUNK ... and its rows come in a fixed shuffled order.
 """
+
 import random
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -11,9 +12,9 @@ from tokenizers import Tokenizer
 import prompt
 import tasks
 
-CHUNK = 400                  # conversations packed together
+CHUNK = 400  # conversations packed together
 # Classes of tokens: the loss weighs them differently.
-PADDING, CONTEXT, TARGET, FREE = -1, 0, 1, 2      # FREE = first copy of random text: nothing to learn from it
+PADDING, CONTEXT, TARGET, FREE = -1, 0, 1, 2  # FREE = first copy of random text: nothing to learn from it
 
 
 class Encoder:
@@ -44,7 +45,13 @@ class Encoder:
             once = [rng.choice(self.text_ids) for _ in range(length)]
         else:
             draw = tasks.Draw(rng, "train")
-            once = self.ids(" " + " ".join(draw.word(draw.one("names", "animals", "things", "foods", "cities", "places")) for _ in range(length)))[:40]
+            once = self.ids(
+                " "
+                + " ".join(
+                    draw.word(draw.one("names", "animals", "things", "foods", "cities", "places"))
+                    for _ in range(length)
+                )
+            )[:40]
         return [0] + once * times, [FREE] * (1 + len(once)) + [TARGET] * (len(once) * (times - 1))
 
 
@@ -77,7 +84,7 @@ def chunk_rows(encoder, seed, mix, length, chunk):
     """[(ids, start, classes)] of one chunk, in its shuffled order."""
     convs = (tasks.sample(seed, chunk * CHUNK + i, mix) for i in range(CHUNK))
     columns = pack([encoder.conversation(c) for c in convs], length)
-    rows = list(zip(*(c[:-1] for c in columns[:3])))                   # without the unfilled last row
+    rows = list(zip(*(c[:-1] for c in columns[:3])))  # without the unfilled last row
     random.Random(f"{seed}/rows/{chunk}").shuffle(rows)
     return rows
 
@@ -87,7 +94,9 @@ class Workers:
 
     def __init__(self, count, tokenizer_path):
         self.count = count
-        self.pool = ProcessPoolExecutor(count, get_context("spawn"), _begin_worker, (tokenizer_path,)) if count else None
+        self.pool = (
+            ProcessPoolExecutor(count, get_context("spawn"), _begin_worker, (tokenizer_path,)) if count else None
+        )
 
     def submit(self, *chunk_args):
         return self.pool.submit(_work, *chunk_args)

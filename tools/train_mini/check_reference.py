@@ -6,6 +6,7 @@ read back into the network, both run the same tokens, and logits, drafts and con
 Expected: without fake quantisation of KV relative rms about 1e-6 (float32 sums in another order); with it a few values round the other
 way (1e-3 or less).
 """
+
 import random
 import sys
 import tempfile
@@ -30,9 +31,15 @@ def read_back(module, weights, drafter):
     state = module.state_dict()
     fresh = {}
     for key, old in state.items():
-        names = list(export.released_names({key: old, **({"stages.%d.x" % (len(module.stages) - 1): old} if drafter else {})}, drafter))
+        names = list(
+            export.released_names(
+                {key: old, **({"stages.%d.x" % (len(module.stages) - 1): old} if drafter else {})}, drafter
+            )
+        )
         names = [n for n in names if not n.endswith(("_vl", ".x"))]
-        fresh[key] = torch.stack([weights[n] for n in names]) if len(names) > 1 or ".experts." in names[0] else weights[names[0]]
+        fresh[key] = (
+            torch.stack([weights[n] for n in names]) if len(names) > 1 or ".experts." in names[0] else weights[names[0]]
+        )
     module.load_state_dict(fresh)
 
 
@@ -45,6 +52,7 @@ def main():
     config_path = Path(sys.argv[3]) if len(sys.argv) > 3 else HERE / "config.json"
     sys.path.insert(0, folder)
     import refmodel
+
     torch.set_num_threads(1)
     torch.manual_seed(0)
     ops.use_plain()
@@ -90,11 +98,14 @@ def main():
                     previous = row.argmax(-1)
                     guesses.append(int(previous))
                     confidences.append(confidence[0])
-            reference.draft_context(memory, features[:last + 1], 0)
+            reference.draft_context(memory, features[: last + 1], 0)
             tokens, want_confidence = reference.draft(memory, last, int(ids[last + 1]))
-            print("with KV quantisation" if quantised else "without             ", f"tokens {n}  logits rel. rms {relative_rms(got, want):.1e}  max abs {(got - want).abs().max():.1e}  "
-                  f"argmax equal {(got.argmax(-1) == want.argmax(-1)).float().mean():.3f}  drafts {'equal' if tokens == guesses else (tokens, guesses)}  "
-                  f"confidence {(torch.stack(confidences) - want_confidence).abs().max():.1e}")
+            print(
+                "with KV quantisation" if quantised else "without             ",
+                f"tokens {n}  logits rel. rms {relative_rms(got, want):.1e}  max abs {(got - want).abs().max():.1e}  "
+                f"argmax equal {(got.argmax(-1) == want.argmax(-1)).float().mean():.3f}  drafts {'equal' if tokens == guesses else (tokens, guesses)}  "
+                f"confidence {(torch.stack(confidences) - want_confidence).abs().max():.1e}",
+            )
             Ops.fake_fp8, Ops.fake_fp4 = map(staticmethod, real[:2])
             ops.fake_fp8 = real[2]
 

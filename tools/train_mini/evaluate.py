@@ -3,6 +3,7 @@ is the network's first choice, which is the same as greedy decoding giving that 
 
     python evaluate.py runs/mini/last.pt [SAMPLES_PER_KIND]     the table, and greedy answers to a few questions
 """
+
 import sys
 from pathlib import Path
 
@@ -13,9 +14,18 @@ import batches
 import prompt
 import tasks
 
-QUESTIONS = ["Hello!", "Who are you?", "What is the capital of Spain?", "Why is the sky blue?", "Tell me a story about a fox called Ruby.",
-             "I feel lonely today.", "What is 27 + 45?", "Repeat after me: kite lamp zorba river", "Explain quantum physics to me.",
-             "My name is Nadia. What is my name?"]
+QUESTIONS = [
+    "Hello!",
+    "Who are you?",
+    "What is the capital of Spain?",
+    "Why is the sky blue?",
+    "Tell me a story about a fox called Ruby.",
+    "I feel lonely today.",
+    "What is 27 + 45?",
+    "Repeat after me: kite lamp zorba river",
+    "Explain quantum physics to me.",
+    "My name is Nadia. What is my name?",
+]
 
 
 @torch.no_grad()
@@ -30,7 +40,7 @@ def by_kind(model, encoder, count=24, length=1024, kinds=None, sparse=False, row
         wrong, right_tokens, tokens, loss = set(), 0, 0, 0.0
         columns = batches.pack(documents, length)
         for at in range(0, len(columns[0]), rows_at_once):
-            ids, start, classes, number = (torch.tensor(c[at:at + rows_at_once], device=device) for c in columns)
+            ids, start, classes, number = (torch.tensor(c[at : at + rows_at_once], device=device) for c in columns)
             hidden, _ = model(ids, start, sparse=sparse)
             use = classes[:, 1:] == batches.TARGET
             logits = model.head(hidden[:, :-1][use]).float()
@@ -39,7 +49,11 @@ def by_kind(model, encoder, count=24, length=1024, kinds=None, sparse=False, row
             wrong |= set(number[:, 1:][use][~right].tolist())
             right_tokens, tokens = right_tokens + right.sum().item(), tokens + len(want)
             loss += F.cross_entropy(logits, want, reduction="sum").item()
-        table[kind] = (round(100 * (count - len(wrong)) / count, 1), round(100 * right_tokens / tokens, 1), round(loss / tokens, 3))
+        table[kind] = (
+            round(100 * (count - len(wrong)) / count, 1),
+            round(100 * right_tokens / tokens, 1),
+            round(loss / tokens, 3),
+        )
     model.train()
     return table
 
@@ -65,7 +79,12 @@ def answer(model, encoder, conv, limit=80, sparse=False):
 
 def show(table):
     """Two lines a person can read."""
-    return "exact " + "  ".join(f"{k} {v[0]:.0f}" for k, v in table.items()) + "\ntokens " + "  ".join(f"{k} {v[1]:.0f}" for k, v in table.items())
+    return (
+        "exact "
+        + "  ".join(f"{k} {v[0]:.0f}" for k, v in table.items())
+        + "\ntokens "
+        + "  ".join(f"{k} {v[1]:.0f}" for k, v in table.items())
+    )
 
 
 def main():
@@ -73,6 +92,7 @@ def main():
 
     import model as network
     from token_map import token_map
+
     here = Path(__file__).parent
     tokenizer = Tokenizer.from_file(str(here / "tokenizer.json"))
     backbone = network.Backbone(network.Config.load(here / "config.json"), token_map(tokenizer))

@@ -5,6 +5,7 @@ released tensor names, drafter included; with config.json, tokenizer files and t
 
 --plain keeps every weight unquantised (float32), to compare networks exactly.
 """
+
 import argparse
 import json
 import os
@@ -45,7 +46,17 @@ def pack_fp8(w, rows=32):
     return q.to(torch.float8_e4m3fn).contiguous(), scale.to(torch.float8_e8m0fnu)
 
 
-BF16_PARTS = ("compressor.w", "indexer.wk", "weights_proj", "gate.weight", "norm", "q_weight", "k_weight", "confidence_head", "markov_head")
+BF16_PARTS = (
+    "compressor.w",
+    "indexer.wk",
+    "weights_proj",
+    "gate.weight",
+    "norm",
+    "q_weight",
+    "k_weight",
+    "confidence_head",
+    "markov_head",
+)
 
 
 def storage(name):
@@ -68,10 +79,16 @@ def released_names(state, drafter):
     for key, w in state.items():
         name = key
         if drafter:
-            moved = {"stages.": "mtp.", "main_": "mtp.0.main_", "norm.": f"mtp.{last - 1}.norm.", "markov_embed.": f"mtp.{last - 1}.markov_head.embed.",
-                     "markov_head.": f"mtp.{last - 1}.markov_head.head.", "confidence.": f"mtp.{last - 1}.confidence_head.proj."}
+            moved = {
+                "stages.": "mtp.",
+                "main_": "mtp.0.main_",
+                "norm.": f"mtp.{last - 1}.norm.",
+                "markov_embed.": f"mtp.{last - 1}.markov_head.embed.",
+                "markov_head.": f"mtp.{last - 1}.markov_head.head.",
+                "confidence.": f"mtp.{last - 1}.confidence_head.proj.",
+            }
             old = next(prefix for prefix in moved if key.startswith(prefix))
-            name = moved[old] + key[len(old):]
+            name = moved[old] + key[len(old) :]
         stem, _, leaf = name.rpartition(".")
         if stem.endswith(".ffn") and leaf in ("w1", "w2", "w3"):
             for e in range(len(w)):
@@ -79,7 +96,7 @@ def released_names(state, drafter):
         elif stem.endswith((".ffn.s1", ".ffn.s2", ".ffn.s3")):
             out[f"{stem[:-2]}shared_experts.w{stem[-1]}.{leaf}"] = w
         elif name.endswith("gate.bias"):
-            out[name] = out[name + "_vl"] = w                   # no images were seen: the same bias
+            out[name] = out[name + "_vl"] = w  # no images were seen: the same bias
         else:
             out[name] = w
     return out
@@ -97,7 +114,9 @@ def convert(backbone_state, drafter_state, plain=False):
         elif kind == "bf16":
             out[name] = w.to(torch.bfloat16)
         else:
-            out[name], out[name.removesuffix(".weight") + ".scale"] = pack_fp4(w) if kind == "fp4" else pack_fp8(w, 32 if kind == "fp8" else 1)
+            out[name], out[name.removesuffix(".weight") + ".scale"] = (
+                pack_fp4(w) if kind == "fp4" else pack_fp8(w, 32 if kind == "fp8" else 1)
+            )
     return out
 
 
@@ -113,7 +132,11 @@ def checked_config(path, tokenizer, with_drafter):
     assert config["image_token_id"] == tokenizer.token_to_id(prompt.HIGH_CONTROLS[-1])
     if not with_drafter:
         stages = text["num_nextn_predict_layers"]
-        text |= {"num_nextn_predict_layers": 0, "dspark_target_layer_ids": [], "compress_ratios": text["compress_ratios"][:-stages]}
+        text |= {
+            "num_nextn_predict_layers": 0,
+            "dspark_target_layer_ids": [],
+            "compress_ratios": text["compress_ratios"][:-stages],
+        }
     return config
 
 
@@ -123,11 +146,30 @@ def write(backbone, drafter, tokenizer, out, plain=False, config=HERE / "config.
     tensors = convert(backbone.state_dict(), drafter and drafter.state_dict(), plain)
     save_file({k: tensors[k].contiguous() for k in sorted(tensors)}, out / "model.safetensors", {"format": "pt"})
     (out / "model.safetensors").chmod(0o644)
-    (out / "config.json").write_text(json.dumps(checked_config(config, tokenizer, drafter is not None), indent=1, ensure_ascii=False) + "\n")
-    (out / "tokenizer_config.json").write_text(json.dumps(
-        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": prompt.BOS, "eos_token": prompt.EOS, "pad_token": prompt.PAD, "add_bos_token": False,
-         "model_max_length": 8192}, indent=1, ensure_ascii=False) + "\n")
-    (out / "generation_config.json").write_text(json.dumps({"bos_token_id": 0, "eos_token_id": 1, "do_sample": True, "temperature": 0.6, "top_p": 0.95}, indent=1) + "\n")
+    (out / "config.json").write_text(
+        json.dumps(checked_config(config, tokenizer, drafter is not None), indent=1, ensure_ascii=False) + "\n"
+    )
+    (out / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "bos_token": prompt.BOS,
+                "eos_token": prompt.EOS,
+                "pad_token": prompt.PAD,
+                "add_bos_token": False,
+                "model_max_length": 8192,
+            },
+            indent=1,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )
+    (out / "generation_config.json").write_text(
+        json.dumps(
+            {"bos_token_id": 0, "eos_token_id": 1, "do_sample": True, "temperature": 0.6, "top_p": 0.95}, indent=1
+        )
+        + "\n"
+    )
     np.array(token_map(tokenizer), "<u4").tofile(out / "engram_token_map.bin")
     shutil.copy(HERE / "tokenizer.json", out / "tokenizer.json")
     return len(tensors), os.path.getsize(out / "model.safetensors")

@@ -1,4 +1,5 @@
 """Compiles fused.cc and puts its operators in place of the plain ones (float32 on a CPU)."""
+
 import ctypes
 import hashlib
 import os
@@ -13,8 +14,19 @@ from ops import Ops
 
 SOURCE = Path(__file__).with_name("fused.cc")
 # No -ffast-math: it would switch the whole process to flushing denormals.  Sums may be reordered, which vectorising needs.
-FLAGS = ["-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
-         "-fassociative-math", "-freciprocal-math"]
+FLAGS = [
+    "-O3",
+    "-march=native",
+    "-std=c++17",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-freciprocal-math",
+]
 
 
 @cache
@@ -79,7 +91,26 @@ class Site(torch.autograd.Function):
         zeros = lambda g, *shape: X.new_zeros(*shape) if g is None else g.contiguous()
         gx, gpre2, gpost, gcomb = zeros(gx, n, H), zeros(gpre2, n, 4), zeros(gpost, n, 4), zeros(gcomb, n, 16)
         gmix, gr, gbase, gscale = X.new_empty(n, 24), X.new_empty(n), torch.zeros_like(base), torch.zeros_like(scale)
-        call("mix_coefficients", mix, r, base, scale, None, None, None, gpre2, gpost, gcomb, gmix, gr, gbase, gscale, n, ("int", iters), eps)
+        call(
+            "mix_coefficients",
+            mix,
+            r,
+            base,
+            scale,
+            None,
+            None,
+            None,
+            gpre2,
+            gpost,
+            gcomb,
+            gmix,
+            gr,
+            gbase,
+            gscale,
+            n,
+            ("int", iters),
+            eps,
+        )
         gX, gpre, gnorm = torch.empty_like(X), torch.empty_like(pre), torch.zeros_like(norm)
         call("site_backward", X, pre, norm, r, rc, gx, gr, gX, gpre, gnorm, n, H)
         gX.view(n, 4 * H).addmm_(gmix, fn)
@@ -108,7 +139,12 @@ class Expand(torch.autograd.Function):
 class Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, kv, rows, start, sink, selected, window, ratio, want_mass):
-        q, kv, rows, start = q.contiguous(), kv.contiguous(), rows if rows is None else rows.contiguous(), start.contiguous()
+        q, kv, rows, start = (
+            q.contiguous(),
+            kv.contiguous(),
+            rows if rows is None else rows.contiguous(),
+            start.contiguous(),
+        )
         selected = None if selected is None else selected.contiguous().view(torch.uint8)
         B, T, heads, D = q.shape
         out, lse = torch.empty_like(q), q.new_empty(B, T, heads)
@@ -126,7 +162,23 @@ class Attend(torch.autograd.Function):
         q, kv, rows, start, sink, selected, out, lse = ctx.saved_tensors
         gq, gkv, gsink = torch.empty_like(q), torch.zeros_like(kv), torch.zeros_like(sink)
         grows = None if rows is None else torch.zeros_like(rows)
-        call("attend_backward", q, kv, rows, start, sink, selected, out, lse, g.contiguous(), gq, gkv, grows, gsink, *ctx.sizes)
+        call(
+            "attend_backward",
+            q,
+            kv,
+            rows,
+            start,
+            sink,
+            selected,
+            out,
+            lse,
+            g.contiguous(),
+            gq,
+            gkv,
+            grows,
+            gsink,
+            *ctx.sizes,
+        )
         return gq, gkv, grows, None, gsink, None, None, None, None
 
 
@@ -146,7 +198,21 @@ class Swiglu(torch.autograd.Function):
         n, width = gate.shape
         both = gate.new_empty(n, 2, width)
         gw = None if weight is None else torch.empty_like(weight)
-        call("swiglu_backward", gate, up, weight, g.contiguous(), both[:, 0], both[:, 1], gw, n, width, gate.stride(0), 2 * width, ctx.limit)
+        call(
+            "swiglu_backward",
+            gate,
+            up,
+            weight,
+            g.contiguous(),
+            both[:, 0],
+            both[:, 1],
+            gw,
+            n,
+            width,
+            gate.stride(0),
+            2 * width,
+            ctx.limit,
+        )
         return both[:, 0], both[:, 1], gw, None
 
 
@@ -203,16 +269,32 @@ class Quantise(torch.autograd.Function):
 
 
 def attend(q, kv, compressed, ratio, layout, selected, sink, want_mass=False):
-    return Attend.apply(q, kv, compressed, layout.start, sink, selected, layout.window, ratio if compressed is not None else 0, want_mass)
+    return Attend.apply(
+        q,
+        kv,
+        compressed,
+        layout.start,
+        sink,
+        selected,
+        layout.window,
+        ratio if compressed is not None else 0,
+        want_mass,
+    )
 
 
 def use():
     library()
-    Ops.hc_site = staticmethod(lambda X, pre, fn, base, scale, norm, iters, eps, norm_eps: Site.apply(X, pre, fn, base, scale, norm, iters, eps, norm_eps))
+    Ops.hc_site = staticmethod(
+        lambda X, pre, fn, base, scale, norm, iters, eps, norm_eps: Site.apply(
+            X, pre, fn, base, scale, norm, iters, eps, norm_eps
+        )
+    )
     Ops.hc_expand = staticmethod(lambda y, X, post, comb: Expand.apply(y, X, post, comb))
     Ops.attend = staticmethod(attend)
     Ops.swiglu = staticmethod(lambda gate, up, weight, limit: Swiglu.apply(gate, up, weight, limit))
     Ops.rms_norm = staticmethod(lambda x, weight, eps: RmsNorm.apply(x, weight, eps))
-    Ops.rope = staticmethod(lambda x, cos, sin, inverse=False: Rope.apply(x, cos.contiguous(), sin.contiguous(), -1 if inverse else 1))
+    Ops.rope = staticmethod(
+        lambda x, cos, sin, inverse=False: Rope.apply(x, cos.contiguous(), sin.contiguous(), -1 if inverse else 1)
+    )
     Ops.fake_fp8 = staticmethod(lambda x, block=32: Quantise.apply(x, block, 8))
     Ops.fake_fp4 = staticmethod(lambda x, block=32, e4m3_scale=False: Quantise.apply(x, block, 41 if e4m3_scale else 4))

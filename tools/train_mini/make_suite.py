@@ -7,6 +7,7 @@ One JSON object a line:
   request   body of a chat completion: messages, tools, response_format, thinking, reasoning_effort
   expect    "text": the exact answer, and, where given, "reasoning"; or "calls": the tool calls; or "contains": words that a story must hold
 """
+
 import json
 import sys
 
@@ -37,8 +38,11 @@ def entry(kind, index):
         request["tools"] = [{"type": "function", "function": t} for t in conv["tools"]]
     if conv.get("format"):
         form = conv["format"]
-        request["response_format"] = ({"type": "json_object"} if form == "json_object" else
-                                      {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}})
+        request["response_format"] = (
+            {"type": "json_object"}
+            if form == "json_object"
+            else {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
+        )
     request["thinking"] = bool(conv.get("thinking"))
     if request["thinking"]:
         request["reasoning_effort"] = EFFORT[conv["effort"]]

@@ -4,6 +4,7 @@
 
 The values are random but their ranges are those of a trained network: logits of rms 3, so that greedy choices have a margin.
 """
+
 import sys
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def main():
                 elif "hc_" in name and name.endswith("_fn"):
                     p.mul_(20)
         ids = batches.Encoder(tokenizer).conversation(tasks.sample(0, 0, {"para": 1}))[0]
-        ids = torch.tensor([(ids * 4)[:8 * config.sliding_window]])
+        ids = torch.tensor([(ids * 4)[: 8 * config.sliding_window]])
         hidden, _ = backbone(ids, torch.zeros_like(ids), sparse=True)
         backbone.head.weight.mul_(LOGIT_RMS / backbone.head(hidden).square().mean().sqrt())
     count, size = export.write(backbone, drafter, tokenizer, Path(sys.argv[1]), config=HERE / "config_tiny.json")

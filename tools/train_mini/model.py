@@ -4,6 +4,7 @@ Parameter names are those of the checkpoint, except that the routed experts of a
 and the shared expert is s1, s2, s3; export.py splits and renames.  Attention over compressed rows is dense with a mask;
 `sparse=True` adds the indexer's selection, `index_loss=True` the KL that trains the indexers (the selection has no gradient).
 """
+
 import json
 import math
 from dataclasses import dataclass, fields
@@ -20,6 +21,7 @@ from ops import Ops, Precision
 @dataclass
 class Config:
     """The fields of config.json's text_config that shape the network, and two of its rope_scaling."""
+
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
@@ -72,7 +74,11 @@ class Config:
             text = json.load(file)["text_config"]
         names = {f.name for f in fields(cls)} - {"yarn_factor", "yarn_original"}
         scaling = text["rope_scaling"]
-        return cls(**{k: text[k] for k in names}, yarn_factor=scaling["factor"], yarn_original=scaling["original_max_position_embeddings"])
+        return cls(
+            **{k: text[k] for k in names},
+            yarn_factor=scaling["factor"],
+            yarn_original=scaling["original_max_position_embeddings"],
+        )
 
 
 class Norm(nn.Module):
@@ -103,6 +109,7 @@ class Linear(nn.Module):
 
 # ---- engram --------------------------------------------------------------------------------------------------------------
 
+
 def is_prime(n):
     return n > 1 and all(n % d for d in range(2, math.isqrt(n) + 1))
 
@@ -123,8 +130,14 @@ def engram_layout(config, compressed_vocab):
             rows.append(row)
         primes.append(rows)
     bound = max(1, (np.iinfo(np.int64).max // compressed_vocab) // 2)
-    multipliers = [(np.random.default_rng(10007 * layer).integers(0, bound, size=config.engram_max_ngram_size, dtype=np.int64) * 2 + 1).tolist()
-                   for layer in config.engram_layer_ids]
+    multipliers = [
+        (
+            np.random.default_rng(10007 * layer).integers(0, bound, size=config.engram_max_ngram_size, dtype=np.int64)
+            * 2
+            + 1
+        ).tolist()
+        for layer in config.engram_layer_ids
+    ]
     return primes, multipliers
 
 
@@ -161,7 +174,11 @@ class Engram(nn.Module):
         kv = self.wkv(e.flatten(-2).to(Precision.compute)).float()
         key, value = kv[..., :-H].unflatten(-1, (c.hc_mult, H)), kv[..., -H:]
         h = X.float()
-        scale = torch.rsqrt(h.square().mean(-1) + c.rms_norm_eps) * torch.rsqrt(key.square().mean(-1) + c.rms_norm_eps) * H**-0.5
+        scale = (
+            torch.rsqrt(h.square().mean(-1) + c.rms_norm_eps)
+            * torch.rsqrt(key.square().mean(-1) + c.rms_norm_eps)
+            * H**-0.5
+        )
         d = (h * (self.q_weight * self.k_weight) * key).sum(-1) * scale
         # The slope of the root is without bound at 0, where a rounding error would decide the gradient; it is taken a little aside.
         smooth = (d.abs() + 0.01).sqrt()
@@ -171,6 +188,7 @@ class Engram(nn.Module):
 
 
 # ---- attention --------------------------------------------------------------------------------------------------------------
+
 
 class Indexer(nn.Module):
     def __init__(self, config, owns_keys):
@@ -221,21 +239,32 @@ class Attention(nn.Module):
         c, T = self.config, x.shape[1]
         cos, sin = run.rope[1 if self.ratio else 0]
         qr = self.q_norm(self.wq_a(x))
-        q = Ops.rope(self.wq_b(qr).unflatten(-1, (c.num_attention_heads, c.head_dim)), cos[:, None], sin[:, None]) * c.head_dim**-0.5
+        q = (
+            Ops.rope(self.wq_b(qr).unflatten(-1, (c.num_attention_heads, c.head_dim)), cos[:, None], sin[:, None])
+            * c.head_dim**-0.5
+        )
         kv = Ops.fake_fp8(Ops.rope(self.kv_norm(self.wkv(x)), cos, sin))
         if self.ratio:
             if self.owns_keys:
                 self.compress(x, run, shared, T)
             if hasattr(self, "indexer") and (run.sparse or run.index_loss):
                 self.index(x, qr, run, shared, T)
-        o, mass = Ops.attend(q, kv, shared.get("rows") if self.ratio else None, self.ratio, run.layout,
-                             shared.get("selected") if self.ratio else None, self.attn_sink, bool(self.ratio) and run.index_loss)
+        o, mass = Ops.attend(
+            q,
+            kv,
+            shared.get("rows") if self.ratio else None,
+            self.ratio,
+            run.layout,
+            shared.get("selected") if self.ratio else None,
+            self.attn_sink,
+            bool(self.ratio) and run.index_loss,
+        )
         if mass is not None:
-            shared["mass"] = shared["mass"] + mass          # all heads, all layers that use one selection
+            shared["mass"] = shared["mass"] + mass  # all heads, all layers that use one selection
         return self.output(o, cos[:, None], sin[:, None])
 
     def compress(self, x, run, shared, T):
-        c, r, m = self.config, self.ratio, self.compressor
+        r, m = self.ratio, self.compressor
         cos, sin = run.rope[1]
         if r == 1:
             latent = m.norm(m.wkv(x))
@@ -273,18 +302,19 @@ class Attention(nn.Module):
             size = c.candidate_block_size
             best = F.pad(score, (0, -G % size), value=ops.NEG).unflatten(-1, (-1, size)).amax(-1)
             at = torch.arange(T, device=score.device)
-            best[:, at, at // size] = -ops.NEG                                   # the newest block always stays
+            best[:, at, at // size] = -ops.NEG  # the newest block always stays
             value, block = best.sort(dim=-1, descending=True, stable=True)
             n = min(c.candidate_topk_blocks, best.shape[-1])
             keep = torch.zeros_like(best, dtype=torch.bool).scatter_(-1, block[..., :n], value[..., :n] > ops.NEG / 10)
             shared["candidates"] = keep.repeat_interleave(size, -1)[..., :G]
         elif self.layer > c.candidate_source_layer_id >= 0 and "candidates" in shared:
             score = score.masked_fill(~shared["candidates"], ops.NEG)
-        top = score.sort(dim=-1, descending=True, stable=True).indices[..., :min(c.index_topk, G)]
+        top = score.sort(dim=-1, descending=True, stable=True).indices[..., : min(c.index_topk, G)]
         shared["selected"] = torch.zeros_like(visible).scatter_(-1, top, True)
 
 
 # ---- mixture of experts ------------------------------------------------------------------------------------------------------------
+
 
 class Gate(nn.Module):
     def __init__(self, config, experts):
@@ -310,7 +340,9 @@ class GroupedLinear(torch.autograd.Function):
         rows, weights = ctx.saved_tensors
         g = g.contiguous()
         grows, gweights = torch.empty_like(rows), torch.empty_like(weights)
-        for w, a, b, ga, gw in zip(weights, rows.split(ctx.sizes), g.split(ctx.sizes), grows.split(ctx.sizes), gweights):
+        for w, a, b, ga, gw in zip(
+            weights, rows.split(ctx.sizes), g.split(ctx.sizes), grows.split(ctx.sizes), gweights
+        ):
             torch.mm(b, w, out=ga)
             torch.mm(b.t(), a, out=gw)
         return grows, gweights, None
@@ -321,7 +353,10 @@ def grouped_padded(rows, weights, sizes):
     longest, device = max(sizes), rows.device
     count = torch.tensor(sizes, device=device)
     expert = torch.repeat_interleave(torch.arange(len(sizes), device=device), count, output_size=len(rows))
-    slot = torch.arange(len(rows), device=device) + (longest * torch.arange(len(sizes), device=device) - count.cumsum(0) + count)[expert]
+    slot = (
+        torch.arange(len(rows), device=device)
+        + (longest * torch.arange(len(sizes), device=device) - count.cumsum(0) + count)[expert]
+    )
     padded = rows.new_zeros(len(sizes) * longest, rows.shape[1]).index_copy(0, slot, rows)
     out = padded.view(len(sizes), longest, -1) @ weights.mT
     return out.flatten(0, 1).index_select(0, slot)
@@ -340,7 +375,7 @@ class MoE(nn.Module):
         self.w1, self.w3 = (nn.Parameter(torch.randn(experts, width, H) * H**-0.5) for _ in "13")
         self.w2 = nn.Parameter(torch.randn(experts, H, width) * width**-0.5 * 0.3)
         self.s1, self.s3, self.s2 = Linear(H, width), Linear(H, width), Linear(width, H)
-        self.quantise, self.counts = False, []                 # counts: rows per expert of each forward pass since balance()
+        self.quantise, self.counts = False, []  # counts: rows per expert of each forward pass since balance()
 
     def forward(self, x):
         c = self.config
@@ -372,8 +407,8 @@ class Block(nn.Module):
         n = c.hc_mult
         for site in ("attn", "ffn"):
             base = torch.zeros((2 + n) * n)
-            base[:n] = -1.1                                  # pre about 1 / 4
-            base[2 * n:] = (torch.eye(n) * 4).flatten()      # comb near the identity
+            base[:n] = -1.1  # pre about 1 / 4
+            base[2 * n :] = (torch.eye(n) * 4).flatten()  # comb near the identity
             setattr(self, f"hc_{site}_fn", nn.Parameter(torch.randn((2 + n) * n, n * c.hidden_size) * 0.002))
             setattr(self, f"hc_{site}_base", nn.Parameter(base))
             setattr(self, f"hc_{site}_scale", nn.Parameter(torch.ones(3)))
@@ -418,18 +453,25 @@ class Backbone(nn.Module):
         super().__init__()
         self.config = c = config
         self.register_buffer("token_map", torch.tensor(token_map), persistent=False)
-        self.embed, self.head = nn.Embedding(c.vocab_size, c.hidden_size), Linear(c.hidden_size, c.vocab_size, fp8=False)
+        self.embed, self.head = (
+            nn.Embedding(c.vocab_size, c.hidden_size),
+            Linear(c.hidden_size, c.vocab_size, fp8=False),
+        )
         nn.init.normal_(self.embed.weight, std=1.0)
         primes, multipliers = engram_layout(c, max(token_map) + 1)
         engrams = {layer: Engram(c, primes[k], multipliers[k]) for k, layer in enumerate(c.engram_layer_ids)}
-        self.layers = nn.ModuleList(Block(c, layer, c.compress_ratios[layer], c.n_routed_experts, c.num_experts_per_tok, engrams.get(layer))
-                                    for layer in range(c.num_hidden_layers))
+        self.layers = nn.ModuleList(
+            Block(c, layer, c.compress_ratios[layer], c.n_routed_experts, c.num_experts_per_tok, engrams.get(layer))
+            for layer in range(c.num_hidden_layers)
+        )
         self.norm = Norm(c.hidden_size, c.rms_norm_eps)
         self._rope = {}
 
     def rope_tables(self, length, device):
         if (length, device) not in self._rope:
-            self._rope[length, device] = [tuple(t.to(device) for t in ops.rope_tables(self.config, length, far)) for far in (False, True)]
+            self._rope[length, device] = [
+                tuple(t.to(device) for t in ops.rope_tables(self.config, length, far)) for far in (False, True)
+            ]
         return self._rope[length, device]
 
     def history(self, ids, start):
@@ -437,14 +479,23 @@ class Backbone(nn.Module):
         T = ids.shape[1]
         compressed, pad = self.token_map[ids], self.token_map[self.config.engram_pad_token_id]
         pos = torch.arange(T, device=ids.device)
-        back = [torch.where(pos - i < start, pad, F.pad(compressed, (i, 0))[:, :T]) for i in range(1, self.config.engram_max_ngram_size)]
+        back = [
+            torch.where(pos - i < start, pad, F.pad(compressed, (i, 0))[:, :T])
+            for i in range(1, self.config.engram_max_ngram_size)
+        ]
         return torch.stack([compressed] + back, -1)
 
     def forward(self, ids, start, sparse=False, index_loss=False, want_features=False):
         """ids, start [B, T] (ops.Layout) -> (hidden before the head [B, T, H], run)."""
         c = self.config
-        run = Run(self.rope_tables(ids.shape[1], ids.device), ops.Layout(start, c.sliding_window, set(c.compress_ratios) - {0}),
-                  self.history(ids, start), sparse, index_loss, want_features)
+        run = Run(
+            self.rope_tables(ids.shape[1], ids.device),
+            ops.Layout(start, c.sliding_window, set(c.compress_ratios) - {0}),
+            self.history(ids, start),
+            sparse,
+            index_loss,
+            want_features,
+        )
         X = self.embed(ids).to(Precision.compute).unsqueeze(-2).expand(*ids.shape, c.hc_mult, c.hidden_size)
         pre = torch.zeros(*ids.shape, c.hc_mult, device=ids.device)
         pre[..., 0] = 1
@@ -478,14 +529,17 @@ def set_quantised(module, on):
 
 # ---- drafter -----------------------------------------------------------------------------------------------------------------------
 
+
 class Drafter(nn.Module):
     """DSpark: a block of guesses in one pass over the backbone's features, then a cheap chain that looks at the previous guess."""
 
     def __init__(self, config):
         super().__init__()
         self.config = c = config
-        self.stages = nn.ModuleList(Block(c, -1, 0, c.dspark_n_routed_experts, c.dspark_num_experts_per_tok)
-                                    for _ in range(c.num_nextn_predict_layers))
+        self.stages = nn.ModuleList(
+            Block(c, -1, 0, c.dspark_n_routed_experts, c.dspark_num_experts_per_tok)
+            for _ in range(c.num_nextn_predict_layers)
+        )
         self.main_proj = Linear(len(c.dspark_target_layer_ids) * c.hidden_size, c.hidden_size)
         self.main_norm, self.norm = Norm(c.hidden_size, c.rms_norm_eps), Norm(c.hidden_size, c.rms_norm_eps)
         self.markov_embed = nn.Embedding(c.vocab_size, c.dspark_markov_rank)
@@ -512,13 +566,19 @@ class Drafter(nn.Module):
         mask = torch.cat([seen, torch.ones(n, size, dtype=torch.bool, device=ids.device)], 1)[:, None, None]
 
         def attention(a, y):
-            context = ops.fake_fp8(ops.rope(a.kv_norm(a.wkv(x)), cos[:T], sin[:T]))[row[:, None], near]            # [n, W, D]
-            q = ops.rope(a.wq_b(a.q_norm(a.wq_a(y))).unflatten(-1, (c.num_attention_heads, c.head_dim)), cos[pos][:, :, None], sin[pos][:, :, None])
+            context = ops.fake_fp8(ops.rope(a.kv_norm(a.wkv(x)), cos[:T], sin[:T]))[row[:, None], near]  # [n, W, D]
+            q = ops.rope(
+                a.wq_b(a.q_norm(a.wq_a(y))).unflatten(-1, (c.num_attention_heads, c.head_dim)),
+                cos[pos][:, :, None],
+                sin[pos][:, :, None],
+            )
             keys = torch.cat([context, ops.fake_fp8(ops.rope(a.kv_norm(a.wkv(y)), cos[pos], sin[pos]))], 1)
             logits = torch.einsum("nthd,nkd->nthk", q, keys).float() * c.head_dim**-0.5
             sink = a.attn_sink.view(1, 1, -1, 1).expand(n, size, -1, 1)
             p = torch.cat([logits.masked_fill(~mask, ops.NEG), sink], -1).softmax(-1)[..., :-1]
-            return a.output(torch.einsum("nthk,nkd->nthd", p.to(y.dtype), keys), cos[pos][:, :, None], sin[pos][:, :, None])
+            return a.output(
+                torch.einsum("nthk,nkd->nthd", p.to(y.dtype), keys), cos[pos][:, :, None], sin[pos][:, :, None]
+            )
 
         for stage in self.stages:
             X, pre = stage(X, pre, lambda y: attention(stage.attn, y))

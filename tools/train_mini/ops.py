@@ -4,6 +4,7 @@ hyper-connection mixing, soft-max attention with a sink.
 These are the plain versions, correct on any device.  `use_fused()` replaces the hot ones by the C++ operators of fused.cc for
 float32 training on a CPU; test_model.py compares the two.
 """
+
 import math
 
 import torch
@@ -14,10 +15,12 @@ NEG = -1e30
 
 class Precision:
     """The type of activations: bfloat16 where the hardware multiplies it fast, else float32.  Weights stay float32."""
+
     compute = torch.float32
 
 
 # ---- number formats -----------------------------------------------------------------------------------------------------
+
 
 def pow2_ceil(t):
     """Smallest power of two >= t, for positive normal float32."""
@@ -71,6 +74,7 @@ def fake_fp8_weight(w, block=32):
 
 # ---- norm, rotation, activation --------------------------------------------------------------------------------------------
 
+
 def rms_norm(x, weight, eps):
     f = x.float()
     return (f * torch.rsqrt(f.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
@@ -110,14 +114,15 @@ def swiglu(gate, up, weight, limit):
 
 # ---- hyper-connections (mHC) --------------------------------------------------------------------------------------------------
 
+
 def hc_mix(X, fn, base, scale, iters, eps, norm_eps):
     """X [..., n, H] -> pre [..., n], post [..., n], comb [..., n, n] (doubly stochastic by Sinkhorn)."""
     n = X.shape[-2]
     f = X.flatten(-2)
     m = F.linear(f, fn.to(f.dtype)).float() * torch.rsqrt(f.float().square().mean(-1, keepdim=True) + norm_eps)
     pre = torch.sigmoid(m[..., :n] * scale[0] + base[:n]) + eps
-    post = 2 * torch.sigmoid(m[..., n:2 * n] * scale[1] + base[n:2 * n])
-    comb = torch.softmax((m[..., 2 * n:] * scale[2] + base[2 * n:]).unflatten(-1, (n, n)), -1) + eps
+    post = 2 * torch.sigmoid(m[..., n : 2 * n] * scale[1] + base[n : 2 * n])
+    comb = torch.softmax((m[..., 2 * n :] * scale[2] + base[2 * n :]).unflatten(-1, (n, n)), -1) + eps
     comb = comb / (comb.sum(-2, keepdim=True) + eps)
     for _ in range(iters - 1):
         comb = comb / (comb.sum(-1, keepdim=True) + eps)
@@ -146,6 +151,7 @@ def hc_expand(y, X, post, comb):
 
 # ---- attention ------------------------------------------------------------------------------------------------------------------
 
+
 class Layout:
     """Which positions of a packed batch see each other.  start[b, t] = index of the first token of t's document (even)."""
 
@@ -156,16 +162,18 @@ class Layout:
         key = (pos // window * window - window)[:, None] + torch.arange(2 * window, device=start.device)
         near = (key <= pos[:, None]) & (key > pos[:, None] - window) & (key >= 0)
         self._window_mask = lambda: (near[None] & (key[None] >= start[..., None])).unsqueeze(2)
-        self._compressed = lambda r: ((torch.arange(T // r, device=start.device) < (pos[:, None] + 1) // r)[None]
-                                      & (torch.arange(T // r, device=start.device) * r >= start[..., None]))
+        self._compressed = lambda r: (
+            (torch.arange(T // r, device=start.device) < (pos[:, None] + 1) // r)[None]
+            & (torch.arange(T // r, device=start.device) * r >= start[..., None])
+        )
         self._cache = {}
 
-    def window_mask(self):                                  # [B, T, 1, 2 * window]
+    def window_mask(self):  # [B, T, 1, 2 * window]
         if "w" not in self._cache:
             self._cache["w"] = self._window_mask()
         return self._cache["w"]
 
-    def compressed_mask(self, ratio):                       # [B, T, T / ratio]
+    def compressed_mask(self, ratio):  # [B, T, T / ratio]
         if ratio not in self._cache:
             self._cache[ratio] = self._compressed(ratio)
         return self._cache[ratio]
@@ -187,10 +195,10 @@ def attend(q, kv, compressed, ratio, layout, selected, sink, want_mass=False):
         parts.append((q.reshape(B, T * heads, D) @ compressed.mT).view(B, T, heads, -1).float().masked_fill(~mask, NEG))
     parts.append(sink.view(1, 1, -1, 1).expand(B, T, heads, 1).float())
     p = torch.softmax(torch.cat(parts, -1), -1).to(q.dtype)
-    out = (p[..., :2 * W].reshape(B * blocks, W * heads, 2 * W) @ keys).view(B, T, heads, D)
+    out = (p[..., : 2 * W].reshape(B * blocks, W * heads, 2 * W) @ keys).view(B, T, heads, D)
     mass = None
     if compressed is not None:
-        far = p[..., 2 * W:-1]
+        far = p[..., 2 * W : -1]
         out = out + (far.reshape(B, T * heads, -1) @ compressed).view(B, T, heads, D)
         mass = far.detach().float().sum(2) if want_mass else None
     return out, mass
@@ -198,9 +206,13 @@ def attend(q, kv, compressed, ratio, layout, selected, sink, want_mass=False):
 
 # ---- choice of implementation ------------------------------------------------------------------------------------------------------
 
+
 class Ops:
     """The versions in use; attributes are replaced by use_fused() and, on accelerators, by use_compiled()."""
-    rms_norm, rope, swiglu, hc_site, hc_expand, attend = map(staticmethod, (rms_norm, rope, swiglu, hc_site, hc_expand, attend))
+
+    rms_norm, rope, swiglu, hc_site, hc_expand, attend = map(
+        staticmethod, (rms_norm, rope, swiglu, hc_site, hc_expand, attend)
+    )
     fake_fp8, fake_fp4 = map(staticmethod, (fake_fp8, fake_fp4))
 
 
@@ -211,6 +223,7 @@ def use_plain():
 
 def use_compiled():
     import torch._dynamo
+
     torch._dynamo.config.recompile_limit = 64
     for name in ("rms_norm", "rope", "swiglu", "hc_site", "hc_expand"):
         setattr(Ops, name, staticmethod(torch.compile(globals()[name], dynamic=False)))

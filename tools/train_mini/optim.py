@@ -1,12 +1,16 @@
 """Muon for matrices, AdamW for the rest."""
+
 import torch
 
 import ops
 
 # Coefficients of the quintic steps towards the nearest orthogonal matrix (Polar Express, arXiv 2505.16932). Three steps instead of
 # the usual five: on a CPU they cost a sixth of all products, and Muon does not need exact singular values.
-POLAR = [(8.28721201814563, -23.595886519098837, 17.300387312530933), (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
-         (3.9486908534822946, -2.908902115962949, 0.5518191394370137)]
+POLAR = [
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+]
 
 
 def orthogonalise(u):
@@ -60,7 +64,17 @@ class Muon(torch.optim.Optimizer):
         return list(shapes.values())
 
 
-NOT_MATRICES = ("embed", "head.weight", "hc_", "gate.weight", "q_weight", "k_weight", "weights_proj", "markov", "confidence")
+NOT_MATRICES = (
+    "embed",
+    "head.weight",
+    "hc_",
+    "gate.weight",
+    "q_weight",
+    "k_weight",
+    "weights_proj",
+    "markov",
+    "confidence",
+)
 
 
 class Optimizers:
@@ -81,8 +95,15 @@ class Optimizers:
                     rest.append(p)
         self.params = matrices + rest + tables
         adam = dict(betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-        self.parts = [(kind(group, rate, **extra), rate) for kind, group, rate, extra in
-                      ((Muon, matrices, rates[0], {}), (torch.optim.AdamW, rest, rates[1], adam), (torch.optim.AdamW, tables, rates[2], adam)) if group]
+        self.parts = [
+            (kind(group, rate, **extra), rate)
+            for kind, group, rate, extra in (
+                (Muon, matrices, rates[0], {}),
+                (torch.optim.AdamW, rest, rates[1], adam),
+                (torch.optim.AdamW, tables, rates[2], adam),
+            )
+            if group
+        ]
 
     def step(self, factor, run_all):
         torch.nn.utils.clip_grad_norm_(self.params, 1.0)

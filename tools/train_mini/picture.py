@@ -1,4 +1,5 @@
 """Draws curve.png of a run folder: loss over tokens, exact match by kind below it."""
+
 import csv
 import sys
 from pathlib import Path
@@ -35,7 +36,13 @@ def draw(run):
     top.legend(loc="upper right")
     for i, kind in enumerate(dict.fromkeys(r["kind"] for r in scores)):
         part = [r for r in scores if r["kind"] == kind]
-        bottom.plot([int(r["tokens"]) / 1e6 for r in part], [float(r["exact"]) for r in part], label=kind, color=plt.cm.tab20(i % 20), marker=".")
+        bottom.plot(
+            [int(r["tokens"]) / 1e6 for r in part],
+            [float(r["exact"]) for r in part],
+            label=kind,
+            color=plt.cm.tab20(i % 20),
+            marker=".",
+        )
     bottom.set_ylim(-2, 102)
     bottom.set_ylabel("exact match on unseen samples, %")
     bottom.set_xlabel("tokens, millions")

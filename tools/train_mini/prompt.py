@@ -7,6 +7,7 @@ reads when served.  A conversation is a dict:
   thinking   bool;  effort  1..100
   format     None, "json_object" or a JSON schema
 """
+
 import json
 
 BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
@@ -16,9 +17,26 @@ DSML = "｜DSML｜"
 
 # Ids 0..2, and the last 18 ids in this order, as in the released tokenizer.
 LOW_CONTROLS = [BOS, EOS, PAD]
-HIGH_CONTROLS = [SYSTEM, "<｜fim▁hole｜>", "<｜fim▁begin｜>", "<｜fim▁end｜>", USER, ASSISTANT, "<|EOT|>", THINK, END_THINK, DSML,
-                 "<｜latest_reminder｜>", "<｜action｜>", "<｜query｜>", "<｜authority｜>", "<｜domain｜>", "<｜title｜>",
-                 "<｜read_url｜>", "<｜deepseek_image｜>"]
+HIGH_CONTROLS = [
+    SYSTEM,
+    "<｜fim▁hole｜>",
+    "<｜fim▁begin｜>",
+    "<｜fim▁end｜>",
+    USER,
+    ASSISTANT,
+    "<|EOT|>",
+    THINK,
+    END_THINK,
+    DSML,
+    "<｜latest_reminder｜>",
+    "<｜action｜>",
+    "<｜query｜>",
+    "<｜authority｜>",
+    "<｜domain｜>",
+    "<｜title｜>",
+    "<｜read_url｜>",
+    "<｜deepseek_image｜>",
+]
 
 TOOLS_HEAD = f"""## Tools
 
@@ -59,9 +77,12 @@ def calls_text(calls):
     """The DSML block; string values raw, everything else as JSON; a call without arguments has one empty line."""
     blocks = []
     for name, args in calls:
-        params = [f'<{DSML} parameter name="{k}" string="true">{v}</{DSML} parameter>' if isinstance(v, str) else
-                  f'<{DSML} parameter name="{k}" string="false">{json_text(v)}</{DSML} parameter>'
-                  for k, v in args.items()]
+        params = [
+            f'<{DSML} parameter name="{k}" string="true">{v}</{DSML} parameter>'
+            if isinstance(v, str)
+            else f'<{DSML} parameter name="{k}" string="false">{json_text(v)}</{DSML} parameter>'
+            for k, v in args.items()
+        ]
         blocks.append(f'<{DSML} invoke name="{name}">\n' + "\n".join(params) + f"\n</{DSML} invoke>")
     return f"<{DSML} calls>\n" + "\n".join(blocks) + f"\n</{DSML} calls>"
 

@@ -1,4 +1,5 @@
 """The fused operators against the plain ones, values and gradients; the whole network with both. Needs torch."""
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -61,7 +62,12 @@ def test_attention(plain_then_fused, ratio, chosen):
     start[1, 90:] = 90
     layout = ops.Layout(start, 32, {1, 2})
     selected = (torch.rand(2, 128, 128 // ratio, generator=torch.Generator().manual_seed(8)) < 0.4) if chosen else None
-    both = [lambda q, kv, rows, sink, f=f: (f(q, kv, rows if ratio else None, ratio, layout, selected, sink)[0] + 0 * rows.sum()) for f in (ops.attend, Ops.attend)]
+    both = [
+        lambda q, kv, rows, sink, f=f: (
+            f(q, kv, rows if ratio else None, ratio, layout, selected, sink)[0] + 0 * rows.sum()
+        )
+        for f in (ops.attend, Ops.attend)
+    ]
     agree(*both, [q, kv, rows, sink])
     if ratio:
         plain, fast = (f(q, kv, rows, ratio, layout, selected, sink, True)[1] for f in (ops.attend, Ops.attend))
@@ -76,23 +82,34 @@ def test_small_operators(plain_then_fused):
     agree(lambda *a: ops.rms_norm(*a, 1e-20), lambda *a: Ops.rms_norm(*a, 1e-20), [x, w])
     cos, sin = torch.rand(5, 8), torch.rand(5, 8)
     agree(lambda x: ops.rope(x, cos, sin), lambda x: Ops.rope(x, cos, sin), [x])
-    y, = leaves((2, 5, 3, 32))
-    agree(lambda x: ops.rope(x, cos[:, None], sin[:, None], True), lambda x: Ops.rope(x, cos[:, None], sin[:, None], True), [y])
+    (y,) = leaves((2, 5, 3, 32))
+    agree(
+        lambda x: ops.rope(x, cos[:, None], sin[:, None], True),
+        lambda x: Ops.rope(x, cos[:, None], sin[:, None], True),
+        [y],
+    )
 
 
 def test_fake_quantisation_is_bit_equal(plain_then_fused):
     plain_then_fused.use()
     x = torch.randn(64, 64) * torch.exp2(torch.randint(-20, 8, (64, 1)).float())
     x[0] = 0
-    for plain, fast in ((ops.fake_fp8, Ops.fake_fp8), (ops.fake_fp4, Ops.fake_fp4),
-                        (lambda t: ops.fake_fp4(t, 16, True), lambda t: Ops.fake_fp4(t, 16, True))):
+    for plain, fast in (
+        (ops.fake_fp8, Ops.fake_fp8),
+        (ops.fake_fp4, Ops.fake_fp4),
+        (lambda t: ops.fake_fp4(t, 16, True), lambda t: Ops.fake_fp4(t, 16, True)),
+    ):
         # The plain version adds the difference back to x, which may round once more.
         assert torch.allclose(plain(x), fast(x), rtol=1e-6, atol=0)
 
 
 def test_grouped_products():
     rows, weights = leaves((10, 8), (3, 5, 8))
-    agree(lambda r, w: model.GroupedLinear.apply(r, w, [4, 0, 6]), lambda r, w: model.grouped_padded(r, w, [4, 0, 6]), [rows, weights])
+    agree(
+        lambda r, w: model.GroupedLinear.apply(r, w, [4, 0, 6]),
+        lambda r, w: model.grouped_padded(r, w, [4, 0, 6]),
+        [rows, weights],
+    )
 
 
 def test_whole_network(plain_then_fused):
@@ -125,10 +142,25 @@ def tiny_trainer(run, out, tokens, workers=0, threads=2):
     import argparse
 
     import train
-    args = argparse.Namespace(run=str(run), out=str(out), threads=threads, checkpoint_minutes=1e9, evaluate_every=1e9, final_samples=2, workers=workers, plain=False, minutes=0)
+
+    args = argparse.Namespace(
+        run=str(run),
+        out=str(out),
+        threads=threads,
+        checkpoint_minutes=1e9,
+        evaluate_every=1e9,
+        final_samples=2,
+        workers=workers,
+        plain=False,
+        minutes=0,
+    )
     mix = dict(chat=1, fact=1, story=1, para=1)
-    stages = [train.Stage("a", tokens, mix, 2, 256), train.Stage("i", tokens, mix, 2, 256, mode="index", decays=True),
-              train.Stage("s", tokens, mix, 2, 256, mode="sparse"), train.Stage("d", tokens, mix, 2, 256, mode="drafter", decays=True)]
+    stages = [
+        train.Stage("a", tokens, mix, 2, 256),
+        train.Stage("i", tokens, mix, 2, 256, mode="index", decays=True),
+        train.Stage("s", tokens, mix, 2, 256, mode="sparse"),
+        train.Stage("d", tokens, mix, 2, 256, mode="drafter", decays=True),
+    ]
     return train.Trainer(args, stages, HERE / "config_tiny.json")
 
 
@@ -149,7 +181,7 @@ def test_all_stages_to_the_shipped_files(tmp_path):
 
 
 def test_resuming_gives_the_same_weights(tmp_path):
-    import train
+
     whole = tiny_trainer(tmp_path / "whole", tmp_path / "out", 2048)
     whole.stages = whole.stages[:1]
     whole.finish = whole.evaluate = lambda *a: None
@@ -162,13 +194,14 @@ def test_resuming_gives_the_same_weights(tmp_path):
         if cut.done >= 1024:
             cut.save()
             raise Killed
+
     cut = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048)
     cut.stages = cut.stages[:1]
     cut.report = kill
     cut.evaluate = lambda *a: None
     with pytest.raises(Killed):
         cut.train()
-    rest = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048, workers=1)          # who prepares the data changes nothing
+    rest = tiny_trainer(tmp_path / "cut", tmp_path / "out", 2048, workers=1)  # who prepares the data changes nothing
     rest.stages = rest.stages[:1]
     rest.finish = rest.evaluate = lambda *a: None
     rest.train()
@@ -192,6 +225,7 @@ def test_paths_of_an_accelerator(tmp_path, monkeypatch):
         for p in params:
             shapes.setdefault(p.shape[-2:], []).append(p)
         return list(shapes.values())
+
     monkeypatch.setattr(train, "choose_precision", bfloat16)
     monkeypatch.setattr(train, "choose_ops", lambda device: ops.use_plain() or "plain")
     monkeypatch.setattr(model, "grouped", model.grouped_padded)
@@ -210,6 +244,7 @@ def test_paths_of_an_accelerator(tmp_path, monkeypatch):
 def test_hands_add_up():
     """Two threads with half of the rows each give the gradient of the whole batch."""
     import train
+
     ops.Precision.compute = torch.float32
     torch.manual_seed(2)
     net = torch.nn.Linear(8, 5)
@@ -218,6 +253,7 @@ def test_hands_add_up():
     def part(rows, number):
         ce = torch.nn.functional.cross_entropy(net(x[rows]), y[rows], reduction="sum") / 4
         return ce, ce.detach(), None
+
     grads = []
     for count in (1, 2):
         value, _ = train.Hands(count, False).gradients(part, list(net.parameters()), 4)

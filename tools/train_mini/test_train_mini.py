@@ -1,5 +1,6 @@
 """The written world and its generator, without torch: facts agree with each other, the two splits share nothing, the prompt layout is
 byte for byte that of the family, seeds reproduce."""
+
 import json
 import re
 from pathlib import Path
@@ -42,6 +43,7 @@ def test_texts_are_clean():
                     assert not re.search(r"\{[a-z_]+\}(?!\")", m["content"]), m["content"]
     for name in list(world.plots())[2:]:
         import random
+
         slots, text = tasks.story(tasks.Draw(random.Random(1), "train"), name)
         assert "{" not in text and "(" not in text and slots["n"] in text
 
@@ -109,6 +111,7 @@ def test_json_answers_hold_their_schema():
 
 # ---- prompt layout ------------------------------------------------------------------------------------------------------
 
+
 def test_plain_chat():
     conv = {"messages": [{"role": "user", "content": "Hi"}]}
     assert text_of(conv) == "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜></think>"
@@ -117,31 +120,45 @@ def test_plain_chat():
 
 
 def test_thinking_keeps_only_the_last_reasoning():
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning": "x"}, {"role": "user", "content": "c"},
-                {"role": "assistant", "content": "d", "reasoning": "y"}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning": "x"},
+        {"role": "user", "content": "c"},
+        {"role": "assistant", "content": "d", "reasoning": "y"},
+    ]
     assert text_of({"messages": messages, "thinking": True, "effort": 50}) == (
         "<｜begin▁of▁sentence｜><｜System｜>Reasoning Effort: 50 (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
-        "<｜User｜>a<｜Assistant｜></think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜><think>y</think>d<｜end▁of▁sentence｜>")
+        "<｜User｜>a<｜Assistant｜></think>b<｜end▁of▁sentence｜><｜User｜>c<｜Assistant｜><think>y</think>d<｜end▁of▁sentence｜>"
+    )
 
 
 def test_tools_and_results():
     schema = world.tool_schema("t", "Do it.", {"k": "string", "n": "integer"})
-    messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "", "reasoning": "r", "calls": [("t", {"k": "v", "n": 3}), ("t", {})]},
-                {"role": "tool", "content": "one"}, {"role": "tool", "content": "two"}]
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "reasoning": "r", "calls": [("t", {"k": "v", "n": 3}), ("t", {})]},
+        {"role": "tool", "content": "one"},
+        {"role": "tool", "content": "two"},
+    ]
     text = text_of({"messages": messages, "tools": [schema], "thinking": True, "effort": 75})
     assert "the reasoning)\n\n\n\n## Tools\n\nYou have access" in text
-    assert '\n\n{"name": "t", "description": "Do it.", "parameters": {"type": "object", "properties": {"k": {"type": "string"}' in text
+    assert (
+        '\n\n{"name": "t", "description": "Do it.", "parameters": {"type": "object", "properties": {"k": {"type": "string"}'
+        in text
+    )
     assert text.endswith(
-        "invoke tool calls.\n<｜User｜>go<｜Assistant｜><think>r</think>\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"t\">\n"
-        "<｜DSML｜ parameter name=\"k\" string=\"true\">v</｜DSML｜ parameter>\n<｜DSML｜ parameter name=\"n\" string=\"false\">3</｜DSML｜ parameter>\n"
-        "</｜DSML｜ invoke>\n<｜DSML｜ invoke name=\"t\">\n\n</｜DSML｜ invoke>\n</｜DSML｜ calls><｜end▁of▁sentence｜>"
-        "<｜User｜><tool_result>one</tool_result>\n\n<tool_result>two</tool_result><｜Assistant｜><think>")
+        'invoke tool calls.\n<｜User｜>go<｜Assistant｜><think>r</think>\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name="t">\n'
+        '<｜DSML｜ parameter name="k" string="true">v</｜DSML｜ parameter>\n<｜DSML｜ parameter name="n" string="false">3</｜DSML｜ parameter>\n'
+        '</｜DSML｜ invoke>\n<｜DSML｜ invoke name="t">\n\n</｜DSML｜ invoke>\n</｜DSML｜ calls><｜end▁of▁sentence｜>'
+        "<｜User｜><tool_result>one</tool_result>\n\n<tool_result>two</tool_result><｜Assistant｜><think>"
+    )
 
 
 def test_json_mode_has_an_empty_system_turn():
     assert text_of({"messages": [{"role": "user", "content": "x"}], "format": "json_object"}) == (
         "<｜begin▁of▁sentence｜><｜System｜>\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
-        '{"type": "json_object"}<｜User｜>x<｜Assistant｜></think>')
+        '{"type": "json_object"}<｜User｜>x<｜Assistant｜></think>'
+    )
 
 
 def test_every_sample_round_trips_through_the_tokenizer():

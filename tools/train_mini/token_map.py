@@ -1,8 +1,19 @@
 """Engram's compressed token ids: tokens that read the same after normalisation (case, accents, blanks) share one id."""
+
 from tokenizers import Regex, normalizers as n
 
-NORMALISER = n.Sequence([n.NFKC(), n.NFD(), n.StripAccents(), n.Lowercase(), n.Replace(Regex(r"[ \t\r\n]+"), " "),
-                         n.Replace(Regex(r"^ $"), "\ue000"), n.Strip(), n.Replace("\ue000", " ")])
+NORMALISER = n.Sequence(
+    [
+        n.NFKC(),
+        n.NFD(),
+        n.StripAccents(),
+        n.Lowercase(),
+        n.Replace(Regex(r"[ \t\r\n]+"), " "),
+        n.Replace(Regex(r"^ $"), "\ue000"),
+        n.Strip(),
+        n.Replace("\ue000", " "),
+    ]
+)
 
 
 def token_map(tok):

@@ -9,6 +9,7 @@ written beside the old one and renamed).  The stages and their data are below in
     curve.csv      one line per 20 steps             eval.csv    exact match by kind
     curve.png      both as a picture                 log.txt     what was printed
 """
+
 import argparse
 import csv
 import ctypes.util
@@ -19,7 +20,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")           # idle threads must not spin beside other programs
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads must not spin beside other programs
 
 
 def with_keeping_allocator():
@@ -33,9 +34,8 @@ def with_keeping_allocator():
 
 
 if __name__ == "__main__":
-    with_keeping_allocator()                                   # before the big imports
+    with_keeping_allocator()  # before the big imports
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
@@ -51,32 +51,51 @@ from token_map import token_map
 HERE = Path(__file__).parent
 SEED = 1
 WARM_STEPS = 40
-CONTEXT_WEIGHT = 0.1                  # loss of the tokens of prompts, beside 1 for answers ...
-CONTEXT_EVERY = 4                     # ... taken on one in four of them, four times as heavy: the head is a sixth of all products
+CONTEXT_WEIGHT = 0.1  # loss of the tokens of prompts, beside 1 for answers ...
+CONTEXT_EVERY = 4  # ... taken on one in four of them, four times as heavy: the head is a sixth of all products
 INDEX_WEIGHT = 0.1
+GATE_TOKENS = 10_000_000  # by then "copy" must be half right
 
 COPYING = dict(repeat=1)
-WORLD = dict(chat=8, fact=16, unknown=8, story=14, arith=6, think=7, copy=6, reverse=4, sort=4, needle=6, para=8, memory=8, tool=6, json=5, repeat=6)
+WORLD = dict(
+    chat=8,
+    fact=16,
+    unknown=8,
+    story=14,
+    arith=6,
+    think=7,
+    copy=6,
+    reverse=4,
+    sort=4,
+    needle=6,
+    para=8,
+    memory=8,
+    tool=6,
+    json=5,
+    repeat=6,
+)
 LONG = {**WORLD, "needle_long": 6}
 
 
 @dataclasses.dataclass
 class Stage:
     name: str
-    tokens: int                       # how long it lasts
+    tokens: int  # how long it lasts
     mix: dict
     rows: int
     length: int
-    rates: tuple = (0.007, 0.003, 0.009)       # matrices, rest, embedding tables
-    mode: str = "dense"               # dense | index (only indexers learn) | sparse | drafter
-    decays: bool = False              # the learning rate falls to 2 % over this stage
-    until: float = 0.0                # ends early when the average loss is below this
-    share: float = 0.0                # of the time, when --minutes limits it; what a stage leaves over goes to the later ones
+    rates: tuple = (0.007, 0.003, 0.009)  # matrices, rest, embedding tables
+    mode: str = "dense"  # dense | index (only indexers learn) | sparse | drafter
+    decays: bool = False  # the learning rate falls to 2 % over this stage
+    until: float = 0.0  # ends early when the average loss is below this
+    share: float = 0.0  # of the time, when --minutes limits it; what a stage leaves over goes to the later ones
 
 
 M = 1_000_000
 STAGES = [
-    Stage("copying", 2 * M, COPYING, 4, 512, until=0.15, share=0.14),        # leaving the plateau takes steps more than tokens: small batches
+    Stage(
+        "copying", 2 * M, COPYING, 4, 512, until=0.15, share=0.14
+    ),  # leaving the plateau takes steps more than tokens: small batches
     Stage("world", 16 * M, WORLD, 8, 1024, share=0.3),
     Stage("settle", 20 * M, WORLD, 8, 1024, decays=True, share=0.3),
     Stage("long", 2 * M, LONG, 2, 3072, (0.001, 0.0005, 0.0015), decays=True, share=0.06),
@@ -87,6 +106,7 @@ STAGES = [
 
 
 # ---- machine ------------------------------------------------------------------------------------------------------------
+
 
 def measured_seconds(dtype, device):
     a, b = torch.randn(4096, 256, device=device, dtype=dtype), torch.randn(512, 256, device=device, dtype=dtype)
@@ -112,23 +132,31 @@ def choose_ops(device):
     try:
         if device == "cpu" and ops.Precision.compute == torch.float32:
             import fused
+
             fused.use()
             return "fused C++"
         ops.use_compiled()
-        x = torch.randn(64, 4, 64, device=device, dtype=ops.Precision.compute, requires_grad=True)       # compilation happens at the first call
-        ops.Ops.hc_expand(x[:, 0], x, torch.rand(64, 4, device=device), torch.rand(64, 4, 4, device=device)).float().sum().backward()
+        x = torch.randn(
+            64, 4, 64, device=device, dtype=ops.Precision.compute, requires_grad=True
+        )  # compilation happens at the first call
+        ops.Ops.hc_expand(
+            x[:, 0], x, torch.rand(64, 4, device=device), torch.rand(64, 4, 4, device=device)
+        ).float().sum().backward()
         return "compiled"
-    except Exception as error:                                 # a missing compiler must not stop a training
+    except Exception as error:  # a missing compiler must not stop a training
         ops.use_plain()
         return f"plain ({error})"
 
 
 # ---- one step --------------------------------------------------------------------------------------------------------------
 
+
 def token_weights(start, classes, step):
     """[B, T - 1] weight of the loss of each next token."""
     kind = classes[:, 1:]
-    picked = (torch.arange(kind.shape[1], device=kind.device) % CONTEXT_EVERY == step % CONTEXT_EVERY) & (kind == batches.CONTEXT)
+    picked = (torch.arange(kind.shape[1], device=kind.device) % CONTEXT_EVERY == step % CONTEXT_EVERY) & (
+        kind == batches.CONTEXT
+    )
     weight = torch.where(kind == batches.TARGET, 1.0, torch.where(picked, CONTEXT_WEIGHT * CONTEXT_EVERY, 0.0))
     return weight * (start[:, 1:] == start[:, :-1])
 
@@ -143,7 +171,11 @@ def losses(model, ids, start, weight, whole, **mode):
     total, answers, parts = whole
     kl = sum(run.index_losses) / parts if run.index_losses else None
     loss = (ce * w).sum() / total
-    return loss + INDEX_WEIGHT * kl if kl is not None else loss, (ce.detach() * (w == 1)).sum() / answers, None if kl is None else kl.detach()
+    return (
+        loss + INDEX_WEIGHT * kl if kl is not None else loss,
+        (ce.detach() * (w == 1)).sum() / answers,
+        None if kl is None else kl.detach(),
+    )
 
 
 class Hands:
@@ -159,6 +191,7 @@ class Hands:
         torch.set_num_threads(1)
         if fused:
             import fused as operators
+
             operators.set_threads(1)
 
     def run_all(self, f, items):
@@ -166,9 +199,11 @@ class Hands:
 
     def gradients(self, part_losses, params, rows):
         """Sets .grad of params from part_losses(slice of rows, part number) -> (loss, value, extra); returns the sums of value and extra."""
+
         def work(part):
             loss, value, extra = part_losses(slice(part * rows // parts, (part + 1) * rows // parts), part)
             return torch.autograd.grad(loss, params, allow_unused=True), value, extra
+
         parts = min(self.count, rows)
         results = self.run_all(work, range(parts))
         for i, p in enumerate(params):
@@ -213,9 +248,19 @@ class Trainer:
 
     # -- checkpoints
     def save(self):
-        state = dict(model=self.model.state_dict(), drafter=self.drafter.state_dict(), optimizers=self.optimizers and self.optimizers.state_dict(),
-                     stage=self.stages[self.stage_number].name if self.stage_number < len(self.stages) else "done", done=self.done, total=self.total,
-                     step=self.step, stage_step=self.stage_step, position=self.position, average=self.average, random=torch.get_rng_state())
+        state = dict(
+            model=self.model.state_dict(),
+            drafter=self.drafter.state_dict(),
+            optimizers=self.optimizers and self.optimizers.state_dict(),
+            stage=self.stages[self.stage_number].name if self.stage_number < len(self.stages) else "done",
+            done=self.done,
+            total=self.total,
+            step=self.step,
+            stage_step=self.stage_step,
+            position=self.position,
+            average=self.average,
+            random=torch.get_rng_state(),
+        )
         temporary = self.run / "last.pt.new"
         torch.save(state, temporary)
         os.replace(temporary, self.run / "last.pt")
@@ -235,7 +280,9 @@ class Trainer:
             setattr(self, name, state[name])
         torch.set_rng_state(state["random"].cpu())
         self.pending_optimizers = state["optimizers"]
-        self.say(f"resumed: stage {state['stage']}, {self.done / M:.2f} M tokens into it, {self.total / M:.2f} M in all")
+        self.say(
+            f"resumed: stage {state['stage']}, {self.done / M:.2f} M tokens into it, {self.total / M:.2f} M in all"
+        )
         return True
 
     # -- stages
@@ -246,8 +293,17 @@ class Trainer:
             self.train_stage(self.stages[self.stage_number])
             stage = self.stages[self.stage_number]
             self.evaluate(stage)
-            torch.save({"model": self.model.state_dict(), "drafter": self.drafter.state_dict()}, self.run / f"after_{stage.name}.pt")
-            self.stage_number, self.done, self.stage_step, self.position, self.average = self.stage_number + 1, 0, 0, (0, 0), None
+            torch.save(
+                {"model": self.model.state_dict(), "drafter": self.drafter.state_dict()},
+                self.run / f"after_{stage.name}.pt",
+            )
+            self.stage_number, self.done, self.stage_step, self.position, self.average = (
+                self.stage_number + 1,
+                0,
+                0,
+                (0, 0),
+                None,
+            )
             self.optimizers = None if not self.keeps_optimizers() else self.optimizers
             self.save()
         self.finish()
@@ -277,7 +333,7 @@ class Trainer:
         """0 .. 1 of the stage, by tokens or by time, whichever is further."""
         part = self.done / stage.tokens
         if self.args.minutes:
-            later = sum(s.share for s in self.stages[self.stage_number + 1:])
+            later = sum(s.share for s in self.stages[self.stage_number + 1 :])
             left = self.args.minutes * 60 - (self.stage_begin - self.begin)
             part = max(part, (time.time() - self.stage_begin) / max(left * stage.share / (stage.share + later), 1e-9))
         if self.stage_step > WARM_STEPS and self.average < stage.until:
@@ -290,15 +346,23 @@ class Trainer:
 
     def train_stage(self, stage):
         self.prepare(stage)
-        stream = batches.Stream(self.encoder, f"{SEED}/{stage.name}", stage.mix, stage.length, self.position, self.workers)
-        self.say(f"stage {stage.name}: {stage.tokens / M:.1f} M tokens, rows {stage.rows} x {stage.length}, {stage.mode}")
+        stream = batches.Stream(
+            self.encoder, f"{SEED}/{stage.name}", stage.mix, stage.length, self.position, self.workers
+        )
+        self.say(
+            f"stage {stage.name}: {stage.tokens / M:.1f} M tokens, rows {stage.rows} x {stage.length}, {stage.mode}"
+        )
         self.stage_begin, begin_tokens = time.time(), self.done
         while self.progress(stage) < 1:
             ids, start, classes = (torch.tensor(c, device=self.device) for c in stream.batch(stage.rows))
-            value, extra = self.hands.gradients(self.part_losses(stage, ids, start, classes), self.optimizers.params, len(ids))
+            value, extra = self.hands.gradients(
+                self.part_losses(stage, ids, start, classes), self.optimizers.params, len(ids)
+            )
             self.optimizers.step(self.rate_factor(stage), self.hands.run_all)
             if stage.mode != "drafter":
-                self.model.balance(2e-3 if stage.mode == "dense" and not (stage.decays and self.progress(stage) > 0.8) else 0)
+                self.model.balance(
+                    2e-3 if stage.mode == "dense" and not (stage.decays and self.progress(stage) > 0.8) else 0
+                )
             extra = None if extra is None else float(extra)
             self.step, self.stage_step = self.step + 1, self.stage_step + 1
             self.done, self.total, self.position = self.done + ids.numel(), self.total + ids.numel(), stream.position
@@ -316,9 +380,14 @@ class Trainer:
         """(rows, part number) -> what Hands.gradients asks for."""
         parts = min(self.hands.count, len(ids))
         if stage.mode == "drafter":
+
             def of(rows, part):
                 seed = f"{SEED}/{self.step}/{part}"
-                return [v / parts for v in drafting.losses(self.model, self.drafter, ids[rows], start[rows], classes[rows], seed)]
+                return [
+                    v / parts
+                    for v in drafting.losses(self.model, self.drafter, ids[rows], start[rows], classes[rows], seed)
+                ]
+
             return of
         weight = token_weights(start, classes, self.step)
         whole = weight.sum(), (weight == 1).sum(), parts
@@ -329,9 +398,21 @@ class Trainer:
         part = self.progress(stage)
         bar = ("#" * int(20 * part)).ljust(20, ".")
         more = "" if extra is None else f"  extra {extra:.3f}"
-        self.say(f"{stage.name:8} [{bar}] step {self.step}  {self.total / M:.2f} M  loss {self.average:.3f}{more}  {speed:.0f} tok/s")
-        self.append("curve.csv", ["stage", "step", "tokens", "loss", "extra", "tokens_per_second"],
-                    [stage.name, self.step, self.total, f"{self.average:.4f}", "" if extra is None else f"{extra:.4f}", f"{speed:.0f}"])
+        self.say(
+            f"{stage.name:8} [{bar}] step {self.step}  {self.total / M:.2f} M  loss {self.average:.3f}{more}  {speed:.0f} tok/s"
+        )
+        self.append(
+            "curve.csv",
+            ["stage", "step", "tokens", "loss", "extra", "tokens_per_second"],
+            [
+                stage.name,
+                self.step,
+                self.total,
+                f"{self.average:.4f}",
+                "" if extra is None else f"{extra:.4f}",
+                f"{speed:.0f}",
+            ],
+        )
 
     def append(self, name, header, row):
         path = self.run / name
@@ -347,24 +428,35 @@ class Trainer:
         else:
             table = evaluate.by_kind(self.model, self.encoder, count, sparse=stage.mode == "sparse")
             self.say(evaluate.show(table))
+            if self.total > GATE_TOKENS and table["copy"][0] < 50:
+                self.say(
+                    "GATE: copying from the context has not formed; change the mix or the model before spending more hours"
+                )
             for kind, values in table.items():
-                self.append("eval.csv", ["stage", "tokens", "kind", "samples", "exact", "right_tokens", "cross_entropy"],
-                            [stage.name, self.total, kind, count, *values])
+                self.append(
+                    "eval.csv",
+                    ["stage", "tokens", "kind", "samples", "exact", "right_tokens", "cross_entropy"],
+                    [stage.name, self.total, kind, count, *values],
+                )
         self.draw()
 
     def draw(self):
         try:
             import picture
+
             picture.draw(self.run)
         except ImportError:
-            pass                                                # the picture needs matplotlib, training does not
+            pass  # the picture needs matplotlib, training does not
 
     def finish(self):
         import export
+
         self.say("exporting to " + self.args.out)
-        count, size = export.write(self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out), config=self.config_path)
+        count, size = export.write(
+            self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out), config=self.config_path
+        )
         self.say(f"{count} tensors, {size / 1e6:.1f} MB")
-        set_quantised(self.model, True)                         # measure what was written
+        set_quantised(self.model, True)  # measure what was written
         self.evaluate(Stage("final", 0, {}, 0, 0, mode="sparse"), self.args.final_samples)
 
 
@@ -378,10 +470,22 @@ def main():
     parser.add_argument("--final-samples", type=int, default=200, help="of each kind, for the last evaluation")
     parser.add_argument("--plain", action="store_true", help="no compiled operators")
     parser.add_argument("--workers", type=int, default=0, help="processes that prepare data; for a GPU take 8")
-    parser.add_argument("--minutes", type=float, default=0, help="squeezes all stages into about this time; the last evaluation and the export come after")
-    parser.add_argument("--scale", type=int, default=1, help="rows and tokens of every stage after the first times this; a GPU has time for 4")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=0,
+        help="squeezes all stages into about this time; the last evaluation and the export come after",
+    )
+    parser.add_argument(
+        "--scale",
+        type=int,
+        default=1,
+        help="rows and tokens of every stage after the first times this; a GPU has time for 4",
+    )
     args = parser.parse_args()
-    stages = STAGES[:1] + [dataclasses.replace(s, rows=s.rows * args.scale, tokens=s.tokens * args.scale) for s in STAGES[1:]]
+    stages = STAGES[:1] + [
+        dataclasses.replace(s, rows=s.rows * args.scale, tokens=s.tokens * args.scale) for s in STAGES[1:]
+    ]
     Trainer(args, stages).train()
 
 

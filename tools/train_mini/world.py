@@ -9,6 +9,7 @@ held-out word which a new text uses becomes a training word:
   numbers  one in ten codes, and one in ten pairs of operands
   phrases  one in eight ways of putting a known question (facts are known; the wording is what is new)
 """
+
 import re
 import zlib
 from functools import cache
@@ -54,8 +55,14 @@ def alternatives(text):
 
 # ---- questions and answers ------------------------------------------------------------------------------------------
 
-DEFINITION = ["what is {}", "tell me about {}", "can you explain {}", "what do you know about {}", "explain {}",
-              "describe {}"]
+DEFINITION = [
+    "what is {}",
+    "tell me about {}",
+    "can you explain {}",
+    "what do you know about {}",
+    "explain {}",
+    "describe {}",
+]
 
 
 @cache
@@ -88,8 +95,9 @@ def table_facts():
 
 
 def table_row(forms, a, b):
-    slots = dict(a=a, b=b, A=cap(a), B=cap(b), an_a=article(a), an_b=article(b), An_a=cap(article(a)),
-                 An_b=cap(article(b)))
+    slots = dict(
+        a=a, b=b, A=cap(a), B=cap(b), an_a=article(a), an_b=article(b), An_a=cap(article(a)), An_b=cap(article(b))
+    )
     for q, answer in (("q", "a"), ("r", "ra")):
         if forms[q]:
             yield [p.format(**slots) for p in forms[q]], forms[answer].format(**slots)
@@ -98,8 +106,10 @@ def table_row(forms, a, b):
 @cache
 def chat():
     """[(phrases, answers)]; the phrase picks the answer (see answer_for)."""
-    return [(alternatives(left), right.split(" || "))
-            for left, _, right in (line.partition(" => ") for line in data_lines("chat.txt"))]
+    return [
+        (alternatives(left), right.split(" || "))
+        for left, _, right in (line.partition(" => ") for line in data_lines("chat.txt"))
+    ]
 
 
 @cache
@@ -119,6 +129,7 @@ def plots():
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
+
 
 @cache
 def word_sections():
@@ -151,7 +162,9 @@ def words(section, split):
     if not starred:
         return every
     # A word that stands in two lists is held out only if both agree.
-    held = {w for w in every if all(is_held_out_word(s, w) for s, (ws, st) in word_sections().items() if st and w in ws)}
+    held = {
+        w for w in every if all(is_held_out_word(s, w) for s, (ws, st) in word_sections().items() if st and w in ws)
+    }
     return [w for w in every if (w in held) == (split == "test")]
 
 
@@ -160,6 +173,7 @@ def held_out_words():
 
 
 # ---- numbers, phrases -------------------------------------------------------------------------------------------------
+
 
 def number_split(*numbers):
     return "test" if checksum("number", *numbers) % 10 == 0 else "train"
@@ -183,6 +197,7 @@ def draw(rng, split, split_of, make):
 
 
 # ---- tools ------------------------------------------------------------------------------------------------------------
+
 
 class Tool:
     """One written tool: schema, phrases of requests, and what comes back (see tools.txt)."""
@@ -213,11 +228,13 @@ class Tool:
         args = {}
         for param, (kind, spec) in self.params.items():
             args[param] = draw_value(rng, split, kind, spec)
-            if list(args.values()).count(args[param]) > 1 and kind == "string":      # from A to A
+            if list(args.values()).count(args[param]) > 1 and kind == "string":  # from A to A
                 args[param] = draw_value(rng, split, kind, spec)
         shown = {k: show_value(v) for k, v in args.items()}
-        shown |= {k: show_value(draw_value(rng, split, "integer" if ".." in spec else "string", spec))
-                  for k, spec in self.vars.items()}
+        shown |= {
+            k: show_value(draw_value(rng, split, "integer" if ".." in spec else "string", spec))
+            for k, spec in self.vars.items()
+        }
         return fill(rng.choice(self.asks), shown), args, fill(self.result, shown), fill(self.say, shown)
 
 
@@ -245,10 +262,14 @@ def draw_value(rng, split, kind, spec):
 
 
 def tool_schema(name, about, params):
-    kinds = {p: {"type": "array", "items": {"type": "string"}} if k == "array" else {"type": k}
-             for p, k in params.items()}
-    return {"name": name, "description": about,
-            "parameters": {"type": "object", "properties": kinds, "required": list(params)}}
+    kinds = {
+        p: {"type": "array", "items": {"type": "string"}} if k == "array" else {"type": k} for p, k in params.items()
+    }
+    return {
+        "name": name,
+        "description": about,
+        "parameters": {"type": "object", "properties": kinds, "required": list(params)},
+    }
 
 
 @cache
