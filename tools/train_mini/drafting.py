@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import batches
+import ops
 import tasks
 
 ANCHORS = 48  # blocks per row
@@ -59,6 +60,7 @@ def losses(model, drafter, ids, start, classes, seed):
     return loss, entropy, accepted
 
 
+@ops.plain_if_compiled()
 @torch.no_grad()
 def measure(
     model,

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import batches
+import ops
 import prompt
 import tasks
 
@@ -28,6 +29,7 @@ QUESTIONS = [
 ]
 
 
+@ops.plain_if_compiled()
 @torch.no_grad()
 def by_kind(model, encoder, count=24, length=1024, kinds=None, sparse=False, rows_at_once=4):
     """{kind: (exact match %, right tokens %, cross-entropy)} over the targets."""
@@ -58,6 +60,7 @@ def by_kind(model, encoder, count=24, length=1024, kinds=None, sparse=False, row
     return table
 
 
+@ops.plain_if_compiled()
 @torch.no_grad()
 def answer(model, encoder, conv, limit=80, sparse=False):
     """Greedy continuation of a conversation that ends with the user's turn."""

@@ -1,11 +1,12 @@
 """Building blocks of the V4.1 network for training: quantisers with straight-through gradients, norms, rotary positions,
 hyper-connection mixing, soft-max attention with a sink.
 
-These are the plain versions, correct on any device.  `use_fused()` replaces the hot ones by the C++ operators of fused.cc for
-float32 training on a CPU; test_model.py compares the two.
+These are the plain versions, correct on any device.  fused.use() replaces the hot ones by the C++ operators of fused.cc for
+float32 training on a CPU (test_model.py compares the two), use_compiled() by compiled ones on an accelerator.
 """
 
 import math
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -204,26 +205,49 @@ def attend(q, kv, compressed, ratio, layout, selected, sink, want_mass=False):
     return out, mass
 
 
-# ---- choice of implementation ------------------------------------------------------------------------------------------------------
+# ---- choice of implementation --------------------------------------------------------------------------------------
+
+
+NAMES = ("rms_norm", "rope", "swiglu", "hc_site", "hc_expand", "attend", "fake_fp8", "fake_fp4")
+COMPILED = ("rms_norm", "rope", "swiglu", "hc_site", "hc_expand")
 
 
 class Ops:
-    """The versions in use; attributes are replaced by use_fused() and, on accelerators, by use_compiled()."""
-
-    rms_norm, rope, swiglu, hc_site, hc_expand, attend = map(
-        staticmethod, (rms_norm, rope, swiglu, hc_site, hc_expand, attend)
-    )
-    fake_fp8, fake_fp4 = map(staticmethod, (fake_fp8, fake_fp4))
+    """The versions in use: plain, C++ (fused.use) or, on accelerators, compiled."""
 
 
 def use_plain():
-    for name in ("rms_norm", "rope", "swiglu", "hc_site", "hc_expand", "attend", "fake_fp8", "fake_fp4"):
+    for name in NAMES:
         setattr(Ops, name, staticmethod(globals()[name]))
 
 
-def use_compiled():
-    import torch._dynamo
+def use_compiled(device):
+    """Compiles for any batch size, and tries everything once: compilation happens, and fails, at the first call."""
+    for name in COMPILED:
+        setattr(Ops, name, staticmethod(torch.compile(globals()[name], dynamic=True)))
+    for rows in (24, 40):
+        make = lambda *shape: torch.randn(*shape, device=device, dtype=Precision.compute, requires_grad=True)
+        real = lambda *shape: torch.randn(*shape, device=device, requires_grad=True)
+        x, table = make(2, rows, 4, 64), real(rows, 1, 8).detach()
+        pre = real(2, rows, 4)
+        y, pre, post, comb = Ops.hc_site(x, pre, real(24, 256), real(24), real(3), real(64), 20, 1e-6, 1e-20)
+        x = Ops.hc_expand(Ops.rms_norm(y, real(64), 1e-20), x, post, comb)
+        x = Ops.rope(x, table, table)
+        h = Ops.swiglu(x.flatten(0, 2), x.flatten(0, 2), real(8 * rows, 1), 10.0)
+        (h.float().sum() + pre.sum()).backward()
 
-    torch._dynamo.config.recompile_limit = 64
-    for name in ("rms_norm", "rope", "swiglu", "hc_site", "hc_expand"):
-        setattr(Ops, name, staticmethod(torch.compile(globals()[name], dynamic=False)))
+
+@contextmanager
+def plain_if_compiled():
+    """For evaluations, whose many shapes would be compiled one by one."""
+    before = {name: Ops.__dict__[name] for name in NAMES}
+    if hasattr(Ops.rms_norm, "_torchdynamo_orig_callable"):
+        use_plain()
+    try:
+        yield
+    finally:
+        for name, f in before.items():
+            setattr(Ops, name, f)
+
+
+use_plain()
