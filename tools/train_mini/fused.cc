@@ -1,20 +1,21 @@
-// Hot operators of the training network for float32 on a CPU, each one pass over memory: entry and exit of a hyper-connection
-// site, attention over the window and the compressed rows of one document, SwiGLU, norm, rotary positions, fake quantisation.
-// ops.py holds the plain versions, which define the results. Plain C interface, called through ctypes (fused.py): no headers of
-// the framework, so it compiles in seconds. Every pointer is a contiguous float32 array unless said otherwise.
+// Hot operators of the training network for float32 on a CPU, each one pass over memory: entry and
+// exit of a hyper-connection site, attention over the window and the compressed rows of one
+// document, SwiGLU, norm, rotary positions, fake quantisation. ops.py holds the plain versions,
+// which define the results. Plain C interface, called through ctypes (fused.py): no headers of the
+// framework, so it compiles in seconds. Every pointer is a contiguous float32 array unless said
+// otherwise.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <vector>
-
 #include <omp.h>
+#include <vector>
 
 namespace {
 
 constexpr int kStreams = 4;
 constexpr int kMix = 2 * kStreams + kStreams * kStreams;  // pre, post, comb
-constexpr int kLanes = 8;                                 // tokens side by side in one vector register
+constexpr int kLanes = 8;  // tokens side by side in one vector register
 
 // exp to float32 accuracy for |x| < 87, written so that the compiler vectorises it.
 inline float fast_exp(float x) {
@@ -34,7 +35,9 @@ inline float fast_exp(float x) {
   return p * scale;
 }
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
+inline float sigmoid(float x) {
+  return 1.0f / (1.0f + fast_exp(-x));
+}
 
 struct Lanes {
   float v[kLanes];
@@ -45,11 +48,16 @@ inline void normalise(const Lanes* in, Lanes* out, Lanes* inverse, int step, int
   for (int a = 0; a < kStreams; a++) {
     for (int l = 0; l < kLanes; l++) {
       float s = eps;
-      for (int b = 0; b < kStreams; b++) s += in[a * other + b * step].v[l];
+      for (int b = 0; b < kStreams; b++) {
+        s += in[a * other + b * step].v[l];
+      }
       inverse[a].v[l] = 1.0f / s;
     }
-    for (int b = 0; b < kStreams; b++)
-      for (int l = 0; l < kLanes; l++) out[a * other + b * step].v[l] = in[a * other + b * step].v[l] * inverse[a].v[l];
+    for (int b = 0; b < kStreams; b++) {
+      for (int l = 0; l < kLanes; l++) {
+        out[a * other + b * step].v[l] = in[a * other + b * step].v[l] * inverse[a].v[l];
+      }
+    }
   }
 }
 
@@ -57,8 +65,12 @@ inline void normalise_back(Lanes* g, const Lanes* out, const Lanes* inverse, int
   for (int a = 0; a < kStreams; a++) {
     for (int l = 0; l < kLanes; l++) {
       float dot = 0;
-      for (int b = 0; b < kStreams; b++) dot += g[a * other + b * step].v[l] * out[a * other + b * step].v[l];
-      for (int b = 0; b < kStreams; b++) g[a * other + b * step].v[l] = (g[a * other + b * step].v[l] - dot) * inverse[a].v[l];
+      for (int b = 0; b < kStreams; b++) {
+        dot += g[a * other + b * step].v[l] * out[a * other + b * step].v[l];
+      }
+      for (int b = 0; b < kStreams; b++) {
+        g[a * other + b * step].v[l] = (g[a * other + b * step].v[l] - dot) * inverse[a].v[l];
+      }
     }
   }
 }
@@ -68,10 +80,21 @@ inline void normalise_back(Lanes* g, const Lanes* out, const Lanes* inverse, int
 extern "C" {
 
 // Threads of the operators called from this thread.
-void set_threads(int count) { omp_set_num_threads(count); }
+void set_threads(int count) {
+  omp_set_num_threads(count);
+}
 
-// X [n, 4, h], pre [n, 4], mix [n, 24] = X fn^T -> x [n, h] (normed input), r [n] (1 / rms of X), rc [n] (1 / rms of the collapsed row).
-void site_forward(const float* X, const float* pre, const float* norm, float* x, float* r, float* rc, long n, long h, float norm_eps) {
+// X [n, 4, h], pre [n, 4], mix [n, 24] = X fn^T -> x [n, h] (normed input), r [n] (1 / rms of X),
+// rc [n] (1 / rms of the collapsed row).
+void site_forward(const float* X,
+                  const float* pre,
+                  const float* norm,
+                  float* x,
+                  float* r,
+                  float* rc,
+                  long n,
+                  long h,
+                  float norm_eps) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
     const float* Xt = X + t * kStreams * h;
@@ -87,15 +110,32 @@ void site_forward(const float* X, const float* pre, const float* norm, float* x,
     }
     r[t] = 1.0f / std::sqrt(all / (kStreams * h) + norm_eps);
     rc[t] = 1.0f / std::sqrt(one / h + norm_eps);
-    for (long i = 0; i < h; i++) xt[i] *= rc[t] * norm[i];
+    for (long i = 0; i < h; i++) {
+      xt[i] *= rc[t] * norm[i];
+    }
   }
 }
 
-// Mixing coefficients of kLanes tokens at a time; iters Sinkhorn rounds. If `grad` is given (gradients of pre, post, comb in the layout
-// of the outputs), the gradient goes to gmix [n, 24] (of the raw products), gr [n] (of r), gbase [24] and gscale [3] (added).
-void mix_coefficients(const float* mix, const float* r, const float* base, const float* scale, float* pre, float* post, float* comb,
-                      const float* gpre, const float* gpost, const float* gcomb, float* gmix, float* gr, float* gbase, float* gscale,
-                      long n, int iters, float eps) {
+// Mixing coefficients of kLanes tokens at a time; iters Sinkhorn rounds. If `grad` is given
+// (gradients of pre, post, comb in the layout of the outputs), the gradient goes to gmix [n, 24]
+// (of the raw products), gr [n] (of r), gbase [24] and gscale [3] (added).
+void mix_coefficients(const float* mix,
+                      const float* r,
+                      const float* base,
+                      const float* scale,
+                      float* pre,
+                      float* post,
+                      float* comb,
+                      const float* gpre,
+                      const float* gpost,
+                      const float* gcomb,
+                      float* gmix,
+                      float* gr,
+                      float* gbase,
+                      float* gscale,
+                      long n,
+                      int iters,
+                      float eps) {
   const long groups = (n + kLanes - 1) / kLanes;
 #pragma omp parallel
   {
@@ -107,28 +147,43 @@ void mix_coefficients(const float* mix, const float* r, const float* base, const
       for (int l = 0; l < kLanes; l++) {
         const long t = std::min(g * kLanes + l, n - 1);
         rr.v[l] = r[t];
-        for (int k = 0; k < kMix; k++) raw[k].v[l] = mix[t * kMix + k];
+        for (int k = 0; k < kMix; k++) {
+          raw[k].v[l] = mix[t * kMix + k];
+        }
       }
       for (int k = 0; k < kMix; k++) {
         const float s = scale[k < kStreams ? 0 : k < 2 * kStreams ? 1 : 2];
-        for (int l = 0; l < kLanes; l++) z[k].v[l] = raw[k].v[l] * rr.v[l] * s + base[k];
+        for (int l = 0; l < kLanes; l++) {
+          z[k].v[l] = raw[k].v[l] * rr.v[l] * s + base[k];
+        }
       }
-      for (int k = 0; k < 2 * kStreams; k++)
-        for (int l = 0; l < kLanes; l++) z[k].v[l] = sigmoid(z[k].v[l]);
+      for (int k = 0; k < 2 * kStreams; k++) {
+        for (int l = 0; l < kLanes; l++) {
+          z[k].v[l] = sigmoid(z[k].v[l]);
+        }
+      }
       // Row soft-max, then rounds of column and row sums.
       Lanes* soft = state.data();
       for (int a = 0; a < kStreams; a++) {
         for (int l = 0; l < kLanes; l++) {
           const Lanes* row = z + 2 * kStreams + a * kStreams;
-          const float top = std::max(std::max(row[0].v[l], row[1].v[l]), std::max(row[2].v[l], row[3].v[l]));
+          const float top =
+              std::max(std::max(row[0].v[l], row[1].v[l]), std::max(row[2].v[l], row[3].v[l]));
           float e[kStreams], sum = 0;
-          for (int b = 0; b < kStreams; b++) sum += e[b] = fast_exp(row[b].v[l] - top);
-          for (int b = 0; b < kStreams; b++) soft[a * kStreams + b].v[l] = e[b] / sum;
+          for (int b = 0; b < kStreams; b++) {
+            sum += e[b] = fast_exp(row[b].v[l] - top);
+          }
+          for (int b = 0; b < kStreams; b++) {
+            soft[a * kStreams + b].v[l] = e[b] / sum;
+          }
         }
       }
       Lanes* at = state.data() + kStreams * kStreams;
-      for (int k = 0; k < kStreams * kStreams; k++)
-        for (int l = 0; l < kLanes; l++) at[k].v[l] = soft[k].v[l] + eps;
+      for (int k = 0; k < kStreams * kStreams; k++) {
+        for (int l = 0; l < kLanes; l++) {
+          at[k].v[l] = soft[k].v[l] + eps;
+        }
+      }
       int step = 0;
       for (int i = 0; i < iters; i++) {
         if (i) {
@@ -145,7 +200,9 @@ void mix_coefficients(const float* mix, const float* r, const float* base, const
             pre[t * kStreams + k] = z[k].v[l] + eps;
             post[t * kStreams + k] = 2 * z[kStreams + k].v[l];
           }
-          for (int k = 0; k < 16; k++) comb[t * 16 + k] = at[k].v[l];
+          for (int k = 0; k < 16; k++) {
+            comb[t * 16 + k] = at[k].v[l];
+          }
         }
         continue;
       }
@@ -157,10 +214,15 @@ void mix_coefficients(const float* mix, const float* r, const float* base, const
           gz[k].v[l] = real ? gpre[t * kStreams + k] : 0;
           gz[kStreams + k].v[l] = real ? 2 * gpost[t * kStreams + k] : 0;
         }
-        for (int k = 0; k < 16; k++) gz[2 * kStreams + k].v[l] = real ? gcomb[t * 16 + k] : 0;
+        for (int k = 0; k < 16; k++) {
+          gz[2 * kStreams + k].v[l] = real ? gcomb[t * 16 + k] : 0;
+        }
       }
-      for (int k = 0; k < 2 * kStreams; k++)
-        for (int l = 0; l < kLanes; l++) gz[k].v[l] *= z[k].v[l] * (1 - z[k].v[l]);
+      for (int k = 0; k < 2 * kStreams; k++) {
+        for (int l = 0; l < kLanes; l++) {
+          gz[k].v[l] *= z[k].v[l] * (1 - z[k].v[l]);
+        }
+      }
       Lanes* gc = gz + 2 * kStreams;
       for (int i = iters - 1; i >= 0; i--) {
         step--;
@@ -175,8 +237,13 @@ void mix_coefficients(const float* mix, const float* r, const float* base, const
       for (int a = 0; a < kStreams; a++) {
         for (int l = 0; l < kLanes; l++) {
           float dot = 0;
-          for (int b = 0; b < kStreams; b++) dot += gc[a * kStreams + b].v[l] * soft[a * kStreams + b].v[l];
-          for (int b = 0; b < kStreams; b++) gc[a * kStreams + b].v[l] = soft[a * kStreams + b].v[l] * (gc[a * kStreams + b].v[l] - dot);
+          for (int b = 0; b < kStreams; b++) {
+            dot += gc[a * kStreams + b].v[l] * soft[a * kStreams + b].v[l];
+          }
+          for (int b = 0; b < kStreams; b++) {
+            gc[a * kStreams + b].v[l] =
+                soft[a * kStreams + b].v[l] * (gc[a * kStreams + b].v[l] - dot);
+          }
         }
       }
       Lanes grr{};
@@ -193,22 +260,38 @@ void mix_coefficients(const float* mix, const float* r, const float* base, const
       for (int l = 0; l < kLanes && g * kLanes + l < n; l++) {
         const long t = g * kLanes + l;
         gr[t] = grr.v[l];
-        for (int k = 0; k < kMix; k++) gmix[t * kMix + k] = gz[k].v[l];
+        for (int k = 0; k < kMix; k++) {
+          gmix[t * kMix + k] = gz[k].v[l];
+        }
       }
     }
     if (gcomb) {
 #pragma omp critical
       {
-        for (int k = 0; k < kMix; k++) gbase[k] += my_base[k];
-        for (int k = 0; k < 3; k++) gscale[k] += my_scale[k];
+        for (int k = 0; k < kMix; k++) {
+          gbase[k] += my_base[k];
+        }
+        for (int k = 0; k < 3; k++) {
+          gscale[k] += my_scale[k];
+        }
       }
     }
   }
 }
 
 // Gradient of site_forward: gX (written), gpre (written), gnorm (added).  gr = gradient of r.
-void site_backward(const float* X, const float* pre, const float* norm, const float* r, const float* rc, const float* gx, const float* gr,
-                   float* gX, float* gpre, float* gnorm, long n, long h) {
+void site_backward(const float* X,
+                   const float* pre,
+                   const float* norm,
+                   const float* r,
+                   const float* rc,
+                   const float* gx,
+                   const float* gr,
+                   float* gX,
+                   float* gpre,
+                   float* gnorm,
+                   long n,
+                   long h) {
 #pragma omp parallel
   {
     std::vector<float> my_norm(h, 0.0f), c(h), gc(h);
@@ -227,7 +310,9 @@ void site_backward(const float* X, const float* pre, const float* norm, const fl
       const float k = dot * rc[t] * rc[t] * rc[t] / h;
       const float all = -gr[t] * r[t] * r[t] * r[t] / (kStreams * h);
       float gp[kStreams] = {};
-      for (long i = 0; i < h; i++) gc[i] = gc[i] * rc[t] - c[i] * k;
+      for (long i = 0; i < h; i++) {
+        gc[i] = gc[i] * rc[t] - c[i] * k;
+      }
       for (int j = 0; j < kStreams; j++) {
         const float* Xj = Xt + j * h;
         float* out = gX + (t * kStreams + j) * h;
@@ -238,15 +323,25 @@ void site_backward(const float* X, const float* pre, const float* norm, const fl
         }
         gp[j] = s;
       }
-      for (int j = 0; j < kStreams; j++) gpre[t * kStreams + j] = gp[j];
+      for (int j = 0; j < kStreams; j++) {
+        gpre[t * kStreams + j] = gp[j];
+      }
     }
 #pragma omp critical
-    for (long i = 0; i < h; i++) gnorm[i] += my_norm[i];
+    for (long i = 0; i < h; i++) {
+      gnorm[i] += my_norm[i];
+    }
   }
 }
 
 // out_k = post_k y + sum_j comb[j, k] X_j.
-void expand_forward(const float* y, const float* X, const float* post, const float* comb, float* out, long n, long h) {
+void expand_forward(const float* y,
+                    const float* X,
+                    const float* post,
+                    const float* comb,
+                    float* out,
+                    long n,
+                    long h) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
     const float* Xt = X + t * kStreams * h;
@@ -255,16 +350,28 @@ void expand_forward(const float* y, const float* X, const float* post, const flo
       const float *c = comb + t * 16 + k, p = post[t * kStreams + k];
       float* o = out + (t * kStreams + k) * h;
       const float c0 = c[0], c1 = c[4], c2 = c[8], c3 = c[12];
-      for (long i = 0; i < h; i++) o[i] = p * yt[i] + c0 * Xt[i] + c1 * Xt[h + i] + c2 * Xt[2 * h + i] + c3 * Xt[3 * h + i];
+      for (long i = 0; i < h; i++) {
+        o[i] = p * yt[i] + c0 * Xt[i] + c1 * Xt[h + i] + c2 * Xt[2 * h + i] + c3 * Xt[3 * h + i];
+      }
     }
   }
 }
 
-void expand_backward(const float* y, const float* X, const float* post, const float* comb, const float* g, float* gy, float* gX, float* gpost,
-                     float* gcomb, long n, long h) {
+void expand_backward(const float* y,
+                     const float* X,
+                     const float* post,
+                     const float* comb,
+                     const float* g,
+                     float* gy,
+                     float* gX,
+                     float* gpost,
+                     float* gcomb,
+                     long n,
+                     long h) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
-    const float *Xt = X + t * kStreams * h, *gt = g + t * kStreams * h, *yt = y + t * h, *p = post + t * kStreams, *c = comb + t * 16;
+    const float *Xt = X + t * kStreams * h, *gt = g + t * kStreams * h, *yt = y + t * h,
+                *p = post + t * kStreams, *c = comb + t * 16;
     float* gyt = gy + t * h;
     float sp[kStreams] = {};
     for (long i = 0; i < h; i++) {
@@ -272,7 +379,9 @@ void expand_backward(const float* y, const float* X, const float* post, const fl
       gyt[i] = p[0] * a + p[1] * b + p[2] * e + p[3] * d;
       sp[0] += yt[i] * a, sp[1] += yt[i] * b, sp[2] += yt[i] * e, sp[3] += yt[i] * d;
     }
-    for (int k = 0; k < kStreams; k++) gpost[t * kStreams + k] = sp[k];
+    for (int k = 0; k < kStreams; k++) {
+      gpost[t * kStreams + k] = sp[k];
+    }
     for (int j = 0; j < kStreams; j++) {
       const float* Xj = Xt + j * h;
       float* o = gX + (t * kStreams + j) * h;
@@ -283,19 +392,34 @@ void expand_backward(const float* y, const float* X, const float* post, const fl
         o[i] = c0 * a + c1 * b + c2 * e + c3 * d;
         s0 += x * a, s1 += x * b, s2 += x * e, s3 += x * d;
       }
-      gcomb[t * 16 + j * 4] = s0, gcomb[t * 16 + j * 4 + 1] = s1, gcomb[t * 16 + j * 4 + 2] = s2, gcomb[t * 16 + j * 4 + 3] = s3;
+      gcomb[t * 16 + j * 4] = s0, gcomb[t * 16 + j * 4 + 1] = s1, gcomb[t * 16 + j * 4 + 2] = s2,
+                         gcomb[t * 16 + j * 4 + 3] = s3;
     }
   }
 }
 
-// Attention of each position over the last `window` rows of kv and the closed groups of `rows`, both within its document.
-// q [b, t, heads, d] scaled, kv [b, t, d], rows [b, t / ratio, d] (ratio 0: none), start [b, t] int64, sink [heads];
-// selected [b, t, t / ratio] bytes, only these groups are seen (null: all); out like q, lse [b, t, heads];
-// mass [b, t, t / ratio] (or null, zeroed by the caller): the probability of each group summed over heads.
+// Attention of each position over the last `window` rows of kv and the closed groups of `rows`,
+// both within its document. q [b, t, heads, d] scaled, kv [b, t, d], rows [b, t / ratio, d] (ratio
+// 0: none), start [b, t] int64, sink [heads]; selected [b, t, t / ratio] bytes, only these groups
+// are seen (null: all); out like q, lse [b, t, heads]; mass [b, t, t / ratio] (or null, zeroed by
+// the caller): the probability of each group summed over heads.
 constexpr int kHeadsMax = 8;
 
-void attend_forward(const float* q, const float* kv, const float* rows, const std::int64_t* start, const float* sink, const std::uint8_t* selected,
-                    float* out, float* lse, float* mass, long batch, long T, int heads, int d, int window, int ratio) {
+void attend_forward(const float* q,
+                    const float* kv,
+                    const float* rows,
+                    const std::int64_t* start,
+                    const float* sink,
+                    const std::uint8_t* selected,
+                    float* out,
+                    float* lse,
+                    float* mass,
+                    long batch,
+                    long T,
+                    int heads,
+                    int d,
+                    int window,
+                    int ratio) {
 #pragma omp parallel
   {
     std::vector<float> s(static_cast<std::size_t>(heads) * (window + T + 1));
@@ -303,21 +427,28 @@ void attend_forward(const float* q, const float* kv, const float* rows, const st
 #pragma omp for schedule(dynamic, 64) collapse(2)
     for (long b = 0; b < batch; b++) {
       for (long t = 0; t < T; t++) {
-        const long begin = start[b * T + t], near = std::max(begin, t - window + 1), count = t - near + 1;
-        const long far = ratio ? begin / ratio : 0, far_count = ratio ? std::max(0L, (t + 1) / ratio - far) : 0;
+        const long begin = start[b * T + t], near = std::max(begin, t - window + 1),
+                   count = t - near + 1;
+        const long far = ratio ? begin / ratio : 0,
+                   far_count = ratio ? std::max(0L, (t + 1) / ratio - far) : 0;
         const float* qt = q + (b * T + t) * heads * d;
         const float* k1 = kv + (b * T + near) * d;
         const float* k2 = ratio ? rows + (b * (T / ratio) + far) * d : nullptr;
-        const std::uint8_t* chosen = ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
+        const std::uint8_t* chosen =
+            ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
         for (long j = 0; j < count + far_count; j++) {
           if (j >= count && chosen && !chosen[j - count]) {
-            for (int h = 0; h < heads; h++) s[h * stride + j] = -1e30f;
+            for (int h = 0; h < heads; h++) {
+              s[h * stride + j] = -1e30f;
+            }
             continue;
           }
           const float* k = j < count ? k1 + j * d : k2 + (j - count) * d;
           for (int h = 0; h < heads; h++) {
             float v = 0;
-            for (int i = 0; i < d; i++) v += qt[h * d + i] * k[i];
+            for (int i = 0; i < d; i++) {
+              v += qt[h * d + i] * k[i];
+            }
             s[h * stride + j] = v;
           }
         }
@@ -326,25 +457,38 @@ void attend_forward(const float* q, const float* kv, const float* rows, const st
         for (int h = 0; h < heads; h++) {
           float* sh = &s[h * stride];
           float top = sink[h];
-          for (long j = 0; j < all; j++) top = std::max(top, sh[j]);
+          for (long j = 0; j < all; j++) {
+            top = std::max(top, sh[j]);
+          }
           float sum = fast_exp(sink[h] - top);
-          for (long j = 0; j < all; j++) sum += sh[j] = fast_exp(sh[j] - top);
+          for (long j = 0; j < all; j++) {
+            sum += sh[j] = fast_exp(sh[j] - top);
+          }
           const float inverse = 1.0f / sum;
-          for (long j = 0; j < all; j++) sh[j] *= inverse;
+          for (long j = 0; j < all; j++) {
+            sh[j] *= inverse;
+          }
           lse[(b * T + t) * heads + h] = top + std::log(sum);
         }
         if (mass) {
           float* m = mass + (b * T + t) * (T / ratio) + far;
-          for (int h = 0; h < heads; h++)
-            for (long j = 0; j < far_count; j++) m[j] += s[h * stride + count + j];
+          for (int h = 0; h < heads; h++) {
+            for (long j = 0; j < far_count; j++) {
+              m[j] += s[h * stride + count + j];
+            }
+          }
         }
         std::fill(o, o + heads * d, 0.0f);
         for (long j = 0; j < all; j++) {
-          if (j >= count && chosen && !chosen[j - count]) continue;
+          if (j >= count && chosen && !chosen[j - count]) {
+            continue;
+          }
           const float* k = j < count ? k1 + j * d : k2 + (j - count) * d;
           for (int h = 0; h < heads; h++) {
             const float p = s[h * stride + j];
-            for (int i = 0; i < d; i++) o[h * d + i] += p * k[i];
+            for (int i = 0; i < d; i++) {
+              o[h * d + i] += p * k[i];
+            }
           }
         }
       }
@@ -352,39 +496,66 @@ void attend_forward(const float* q, const float* kv, const float* rows, const st
   }
 }
 
-// gq written; gkv, grows, gsink added (zeroed by the caller). One thread per row of the batch, so nobody shares a key.
-void attend_backward(const float* q, const float* kv, const float* rows, const std::int64_t* start, const float* sink,
-                     const std::uint8_t* selected, const float* out, const float* lse, const float* g, float* gq, float* gkv, float* grows, float* gsink, long batch, long T, int heads, int d,
-                     int window, int ratio) {
+// gq written; gkv, grows, gsink added (zeroed by the caller). One thread per row of the batch, so
+// nobody shares a key.
+void attend_backward(const float* q,
+                     const float* kv,
+                     const float* rows,
+                     const std::int64_t* start,
+                     const float* sink,
+                     const std::uint8_t* selected,
+                     const float* out,
+                     const float* lse,
+                     const float* g,
+                     float* gq,
+                     float* gkv,
+                     float* grows,
+                     float* gsink,
+                     long batch,
+                     long T,
+                     int heads,
+                     int d,
+                     int window,
+                     int ratio) {
 #pragma omp parallel
   {
     float my_sink[kHeadsMax] = {};
 #pragma omp for schedule(dynamic, 1)
     for (long b = 0; b < batch; b++) {
       for (long t = 0; t < T; t++) {
-        const long begin = start[b * T + t], near = std::max(begin, t - window + 1), count = t - near + 1;
-        const long far = ratio ? begin / ratio : 0, far_count = ratio ? std::max(0L, (t + 1) / ratio - far) : 0;
+        const long begin = start[b * T + t], near = std::max(begin, t - window + 1),
+                   count = t - near + 1;
+        const long far = ratio ? begin / ratio : 0,
+                   far_count = ratio ? std::max(0L, (t + 1) / ratio - far) : 0;
         const long at = (b * T + t) * heads;
         const float *qt = q + at * d, *gt = g + at * d, *ot = out + at * d;
         float* gqt = gq + at * d;
         float delta[kHeadsMax];
         for (int h = 0; h < heads; h++) {
           float v = 0;
-          for (int i = 0; i < d; i++) v += gt[h * d + i] * ot[h * d + i];
+          for (int i = 0; i < d; i++) {
+            v += gt[h * d + i] * ot[h * d + i];
+          }
           delta[h] = v;
           my_sink[h] -= fast_exp(sink[h] - lse[at + h]) * v;
         }
         std::fill(gqt, gqt + heads * d, 0.0f);
-        const std::uint8_t* chosen = ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
+        const std::uint8_t* chosen =
+            ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
         for (long j = 0; j < count + far_count; j++) {
-          if (j >= count && chosen && !chosen[j - count]) continue;
-          const long row = j < count ? (b * T + near + j) * d : (b * (T / ratio) + far + j - count) * d;
+          if (j >= count && chosen && !chosen[j - count]) {
+            continue;
+          }
+          const long row =
+              j < count ? (b * T + near + j) * d : (b * (T / ratio) + far + j - count) * d;
           const float* k = (j < count ? kv : rows) + row;
           float* gk = (j < count ? gkv : grows) + row;
           float p[kHeadsMax], ds[kHeadsMax];
           for (int h = 0; h < heads; h++) {
             float v = 0, w = 0;
-            for (int i = 0; i < d; i++) v += qt[h * d + i] * k[i], w += gt[h * d + i] * k[i];
+            for (int i = 0; i < d; i++) {
+              v += qt[h * d + i] * k[i], w += gt[h * d + i] * k[i];
+            }
             p[h] = v, ds[h] = w;
           }
           for (int h = 0; h < heads; h++) {
@@ -401,12 +572,22 @@ void attend_backward(const float* q, const float* kv, const float* rows, const s
       }
     }
 #pragma omp critical
-    for (int h = 0; h < heads; h++) gsink[h] += my_sink[h];
+    for (int h = 0; h < heads; h++) {
+      gsink[h] += my_sink[h];
+    }
   }
 }
 
-// silu(min(gate, limit)) * clamp(up) * weight; rows of gate and up lie `stride` apart.  weight may be null.
-void swiglu_forward(const float* gate, const float* up, const float* weight, float* out, long n, long width, long stride, float limit) {
+// silu(min(gate, limit)) * clamp(up) * weight; rows of gate and up lie `stride` apart.  weight may
+// be null.
+void swiglu_forward(const float* gate,
+                    const float* up,
+                    const float* weight,
+                    float* out,
+                    long n,
+                    long width,
+                    long stride,
+                    float limit) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
     const float *g = gate + t * stride, *u = up + t * stride, w = weight ? weight[t] : 1.0f;
@@ -418,34 +599,60 @@ void swiglu_forward(const float* gate, const float* up, const float* weight, flo
   }
 }
 
-void swiglu_backward(const float* gate, const float* up, const float* weight, const float* go, float* gg, float* gu, float* gw, long n, long width,
-                     long stride, long out_stride, float limit) {
+void swiglu_backward(const float* gate,
+                     const float* up,
+                     const float* weight,
+                     const float* go,
+                     float* gg,
+                     float* gu,
+                     float* gw,
+                     long n,
+                     long width,
+                     long stride,
+                     long out_stride,
+                     float limit) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
-    const float *g = gate + t * stride, *u = up + t * stride, *o = go + t * width, w = weight ? weight[t] : 1.0f;
+    const float *g = gate + t * stride, *u = up + t * stride, *o = go + t * width,
+                w = weight ? weight[t] : 1.0f;
     float *a_out = gg + t * out_stride, *u_out = gu + t * out_stride, sum = 0;
     for (long i = 0; i < width; i++) {
-      const float a = std::min(g[i], limit), s = sigmoid(a), silu = a * s, c = std::min(std::max(u[i], -limit), limit);
+      const float a = std::min(g[i], limit), s = sigmoid(a), silu = a * s,
+                  c = std::min(std::max(u[i], -limit), limit);
       sum += o[i] * silu * c;
       a_out[i] = g[i] < limit ? o[i] * w * c * (s + silu * (1 - s)) : 0.0f;
       u_out[i] = std::fabs(u[i]) < limit ? o[i] * w * silu : 0.0f;
     }
-    if (gw) gw[t] = sum;
+    if (gw) {
+      gw[t] = sum;
+    }
   }
 }
 
-void rms_forward(const float* x, const float* weight, float* y, float* r, long n, long width, float eps) {
+void rms_forward(
+    const float* x, const float* weight, float* y, float* r, long n, long width, float eps) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
     const float* a = x + t * width;
     float s = 0;
-    for (long i = 0; i < width; i++) s += a[i] * a[i];
+    for (long i = 0; i < width; i++) {
+      s += a[i] * a[i];
+    }
     const float k = r[t] = 1.0f / std::sqrt(s / width + eps);
-    for (long i = 0; i < width; i++) y[t * width + i] = a[i] * k * weight[i];
+    for (long i = 0; i < width; i++) {
+      y[t * width + i] = a[i] * k * weight[i];
+    }
   }
 }
 
-void rms_backward(const float* x, const float* weight, const float* r, const float* g, float* gx, float* gweight, long n, long width) {
+void rms_backward(const float* x,
+                  const float* weight,
+                  const float* r,
+                  const float* g,
+                  float* gx,
+                  float* gweight,
+                  long n,
+                  long width) {
 #pragma omp parallel
   {
     std::vector<float> mine(width, 0.0f);
@@ -458,21 +665,37 @@ void rms_backward(const float* x, const float* weight, const float* r, const flo
         mine[i] += b[i] * a[i] * r[t];
       }
       const float k = dot * r[t] * r[t] * r[t] / width;
-      for (long i = 0; i < width; i++) gx[t * width + i] = b[i] * weight[i] * r[t] - a[i] * k;
+      for (long i = 0; i < width; i++) {
+        gx[t * width + i] = b[i] * weight[i] * r[t] - a[i] * k;
+      }
     }
 #pragma omp critical
-    for (long i = 0; i < width; i++) gweight[i] += mine[i];
+    for (long i = 0; i < width; i++) {
+      gweight[i] += mine[i];
+    }
   }
 }
 
-// Rotates the last 2 * pairs channels of rows [n, width]; row i uses line (i / repeat) % period of cos and sin; sign -1 turns back.
-void rope_rows(const float* x, const float* cosine, const float* sine, float* y, long n, long width, long pairs, long repeat, long period, float sign) {
+// Rotates the last 2 * pairs channels of rows [n, width]; row i uses line (i / repeat) % period of
+// cos and sin; sign -1 turns back.
+void rope_rows(const float* x,
+               const float* cosine,
+               const float* sine,
+               float* y,
+               long n,
+               long width,
+               long pairs,
+               long repeat,
+               long period,
+               float sign) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
     const long line = (t / repeat) % period, plain = width - 2 * pairs;
     const float *a = x + t * width, *c = cosine + line * pairs, *s = sine + line * pairs;
     float* o = y + t * width;
-    for (long i = 0; i < plain; i++) o[i] = a[i];
+    for (long i = 0; i < plain; i++) {
+      o[i] = a[i];
+    }
     for (long i = 0; i < pairs; i++) {
       const float e = a[plain + 2 * i], f = a[plain + 2 * i + 1], sn = sign * s[i];
       o[plain + 2 * i] = e * c[i] - f * sn;
@@ -519,20 +742,28 @@ inline float round_e2m1(float v) {
 
 extern "C" {
 
-// kind 8: E4M3, power-of-two scale; 4: E2M1, power-of-two scale; 41: E2M1, E4M3 scale.  n blocks of `block` values.
+// kind 8: E4M3, power-of-two scale; 4: E2M1, power-of-two scale; 41: E2M1, E4M3 scale.  n blocks of
+// `block` values.
 void fake_quantise(const float* x, float* y, long n, long block, int kind) {
 #pragma omp parallel for schedule(static)
   for (long t = 0; t < n; t++) {
     const float* a = x + t * block;
     float* o = y + t * block;
     float top = 0;
-    for (long i = 0; i < block; i++) top = std::max(top, std::fabs(a[i]));
+    for (long i = 0; i < block; i++) {
+      top = std::max(top, std::fabs(a[i]));
+    }
     if (kind == 8) {
       const float s = pow2_ceil(std::max(top, 1e-4f) * (1.0f / 448)), inverse = 1.0f / s;
-      for (long i = 0; i < block; i++) o[i] = round_e4m3(std::min(std::max(a[i] * inverse, -448.0f), 448.0f)) * s;
+      for (long i = 0; i < block; i++) {
+        o[i] = round_e4m3(std::min(std::max(a[i] * inverse, -448.0f), 448.0f)) * s;
+      }
     } else {
-      const float s = kind == 4 ? pow2_ceil(std::max(top, 6 * 0x1p-126f) * (1.0f / 6)) : round_e4m3(std::max(top, 6 * 0x1p-9f) / 6);
-      for (long i = 0; i < block; i++) o[i] = round_e2m1(std::min(std::max(a[i] / s, -6.0f), 6.0f)) * s;
+      const float s = kind == 4 ? pow2_ceil(std::max(top, 6 * 0x1p-126f) * (1.0f / 6))
+                                : round_e4m3(std::max(top, 6 * 0x1p-9f) / 6);
+      for (long i = 0; i < block; i++) {
+        o[i] = round_e2m1(std::min(std::max(a[i] / s, -6.0f), 6.0f)) * s;
+      }
     }
   }
 }
