@@ -58,8 +58,9 @@ class ExchangeListener {
   virtual void on_quiet() = 0;
 };
 
-// Owned by its connection and by whoever answers. Everything but `post` belongs to the connection's
-// thread. After the client has gone every call is accepted and does nothing.
+// Owned by its connection and by whoever answers, none of whom outlives the server. Everything but
+// `post` belongs to the connection's thread. After the client has gone every call is accepted and
+// does nothing.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -86,7 +87,7 @@ class Exchange {
   // Runs `task` on the connection's thread, never inside this call. From any thread.
   virtual void post(std::move_only_function<void()> task) = 0;
   // Runs `task` on one of a few worker threads: parsing and tokenising megabytes must not hold up
-  // other connections. False when too many tasks wait already.
+  // other connections. False when too many tasks wait already, or the server ends.
   [[nodiscard]] virtual bool offload(std::move_only_function<void()> task) = 0;
 };
 

@@ -211,12 +211,14 @@ class HttpServer::Impl {
   Budget bodies_;
   std::set<Connection*> connections_;
   bool draining_ = false;
+  bool ending_ = false;  // nothing is handed to workers_ any more
   std::promise<void> drained_;
 
   std::atomic<std::size_t> tasks_waiting_{0};
-  asio::thread_pool workers_;
   // One thread: connections need no locks, and what they do between two system calls is small.
   asio::thread_pool io_{1};
+  // After io_, so destroyed before it: a task may own an exchange, whose timer is io_'s.
+  asio::thread_pool workers_;
   tcp::acceptor acceptor_;
 };
 
@@ -729,6 +731,9 @@ HttpRequest HttpServer::Impl::to_request(const Parser& parser) {
 }
 
 bool HttpServer::Impl::offload(std::move_only_function<void()> task) {
+  if (ending_) {
+    return false;
+  }
   if (tasks_waiting_.fetch_add(1) >= options_.worker_queue_max) {
     --tasks_waiting_;
     return false;
@@ -775,12 +780,15 @@ bool HttpServer::Impl::drain(Duration bound) {
 }
 
 HttpServer::Impl::~Impl() {
-  asio::post(io_, [this] {
-    begin_drain();
-    for (Connection* connection : connections_) {
-      connection->cut();
-    }
-  });
+  // Waited for: once this ran no task comes behind those that the next line waits for.
+  asio::post(io_, asio::use_future([this] {
+               ending_ = true;
+               begin_drain();
+               for (Connection* connection : connections_) {
+                 connection->cut();
+               }
+             }))
+      .wait();
   workers_.join();
   io_.join();  // every coroutine ends: its socket is closed, its timers are cancelled
 }
