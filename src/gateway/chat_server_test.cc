@@ -56,6 +56,18 @@ TEST_F(ChatServerTest, AnswersWholeAndThenStreamedOnOneConnection) {
   client.read_until("data: [DONE]\n\n\r\n0\r\n\r\n");
 }
 
+TEST_F(ChatServerTest, AGenerationHoldsNoPlaceForItsBody) {
+  const std::string request =
+      post("/v1/chat/completions", chat_body(R"(, "stream": true)", std::string(100, 'a')));
+  start({.bodies_bytes_max = request.size()});
+  SocketClient first(server_->port());
+  first.send(request);
+  first.read_until("text/event-stream");
+  SocketClient second(server_->port());
+  second.send(request);
+  second.read_until("text/event-stream");
+}
+
 TEST_F(ChatServerTest, ADisconnectCancelsInEveryPhase) {
   start();
   int ended = 0;

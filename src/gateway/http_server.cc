@@ -47,7 +47,8 @@ std::string_view view(beast::string_view text) {
 
 using Parser = http::request_parser<http::string_body>;
 
-// A number of bytes that all requests share. Returned when the lease dies.
+// A number of bytes that all request bodies share. Taken on the connections' thread only, returned
+// when the lease dies, on any.
 class Budget {
  public:
   explicit Budget(std::size_t bytes_max) : left_(bytes_max) {}
@@ -76,7 +77,7 @@ class Budget {
   };
 
  private:
-  std::size_t left_;
+  std::atomic<std::size_t> left_;
 };
 
 // A head that must not be served, with the status that says so.
@@ -286,6 +287,7 @@ class HttpServer::Impl::Live final : public Exchange {
                                .status = started_ ? head_.status : 0,
                                .complete = complete,
                                .took = server_.clock_.now() - begun_});
+    request_.body = {};  // somebody may hold on to the exchange
   }
   void room() {
     if (const auto listener = listener_) {
@@ -390,13 +392,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       keep_alive_ = keep_alive_ && parser.is_done();
       co_return co_await send_whole(*early);
     }
-    Budget::Lease lease(server_.bodies_);
-    const Refusal bad_body = co_await read_body(parser, lease);
+    auto lease = std::make_shared<Budget::Lease>(server_.bodies_);
+    const Refusal bad_body = co_await read_body(parser, *lease);
     if (bad_body.status != 0 || peer_gone_) {
       co_await refuse(bad_body);
       co_return false;
     }
-    request_.body = std::move(parser.get().body());
+    request_.body = {.text = std::move(parser.get().body()), .lease = std::move(lease)};
     co_return co_await answer();
   }
 

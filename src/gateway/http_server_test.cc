@@ -34,7 +34,7 @@ class TestHandler final : public HttpHandler {
     const HttpRequest& request = exchange->request();
     if (request.path == "/echo") {
       exchange->respond({.headers = {{"content-type", "text/plain"}},
-                         .body = request.method + " " + request.body});
+                         .body = request.method + " " + request.body.text});
     } else if (request.path == "/large") {
       exchange->respond({.body = std::string(std::size_t{8} << 20U, 'x')});
     } else if (request.path == "/work") {

@@ -227,21 +227,23 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
 }
 
 void Routes::generate(Protocol protocol, std::shared_ptr<Exchange> exchange) {
-  const bool queued = exchange->offload([this, protocol, exchange] {
-    if (exchange->gone()) {
-      return;
-    }
-    auto prepared = context_.codec.prepare(protocol, exchange->request().body);
-    exchange->request().body = {};  // nothing reads it any more, and it may be large
-    exchange->post([this, protocol, exchange, prepared = std::move(prepared)]() mutable {
-      if (!prepared) {
-        exchange->respond(
-            error_response(protocol, context_.codec.options().compat, prepared.error()));
-        return;
-      }
-      GenerationReply::begin(std::move(exchange), std::move(*prepared), context_);
-    });
-  });
+  HttpBody body = std::move(exchange->request().body);
+  const bool queued =
+      exchange->offload([this, protocol, exchange, body = std::move(body)]() mutable {
+        if (exchange->gone()) {
+          return;
+        }
+        auto prepared = context_.codec.prepare(protocol, body.text);
+        body = {};  // nothing reads it any more, and its place is free for the next one
+        exchange->post([this, protocol, exchange, prepared = std::move(prepared)]() mutable {
+          if (!prepared) {
+            exchange->respond(
+                error_response(protocol, context_.codec.options().compat, prepared.error()));
+            return;
+          }
+          GenerationReply::begin(std::move(exchange), std::move(*prepared), context_);
+        });
+      });
   if (!queued) {
     exchange->respond(error_response(
         protocol, context_.codec.options().compat,
