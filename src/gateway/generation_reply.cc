@@ -139,7 +139,7 @@ void GenerationReply::on_room() {
 void GenerationReply::on_quiet() {
   if (!over_ && stream_ != nullptr) {
     stream_->keep_alive();
-    exchange_->write(std::exchange(out_, {}));
+    flush();
   }
 }
 
@@ -231,12 +231,12 @@ void GenerationReply::apply(Step& step) {
     fail_with(std::get<Error>(step));
     return;
   }
-  exchange_->write(std::exchange(out_, {}));
+  flush();
 }
 
 void GenerationReply::complete() {
   if (stream_ != nullptr) {
-    exchange_->write(std::exchange(out_, {}));
+    flush();
     end();
     exchange_->end_stream();
     return;
@@ -251,11 +251,16 @@ void GenerationReply::fail_with(const Error& error) {
   end();
   if (stream_ != nullptr) {
     stream_->fail(error);
-    exchange_->write(std::exchange(out_, {}));
+    flush();
     exchange_->end_stream();
   } else {
     exchange_->respond(error_response(request_.protocol, request_.compat, error));
   }
+}
+
+void GenerationReply::flush() {
+  exchange_->write(out_);
+  out_.clear();  // keeps its memory for the next token
 }
 
 void GenerationReply::end() {

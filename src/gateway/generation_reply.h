@@ -87,6 +87,7 @@ class GenerationReply final : public recipe::TokenSink,
   void pump();
   void apply(Step& step);
   void complete();
+  void flush();
   void fail_with(const Error& error);
   void end();
 
