@@ -162,21 +162,21 @@ std::size_t GenerationReply::bytes(const Step& step) {
 void GenerationReply::add(Step step) {
   const MutexLock lock(mutex_);
   inbox_.push_back(std::move(step));
-  if (!std::exchange(drain_posted_, true)) {
+  if (!std::exchange(take_posted_, true)) {
     exchange_->post([weak = weak_from_this()] {
       if (const auto self = weak.lock()) {
-        self->drain();
+        self->take_inbox();
       }
     });
   }
 }
 
-void GenerationReply::drain() {
+void GenerationReply::take_inbox() {
   std::vector<Step> steps;
   {
     const MutexLock lock(mutex_);
     steps.swap(inbox_);
-    drain_posted_ = false;
+    take_posted_ = false;
   }
   if (over_) {
     return;
