@@ -4,8 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
-
 namespace galley::gateway {
 namespace {
 

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
-#include <ctime>
 #include <fmt/core.h>
 #include <future>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include <boost/asio.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>

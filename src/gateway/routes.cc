@@ -1,12 +1,10 @@
 #include "gateway/routes.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <fmt/core.h>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "gateway/http_text.h"
 #include "recipe/json.h"
