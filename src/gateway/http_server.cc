@@ -182,6 +182,7 @@ class HttpServer::Impl {
   Impl& operator=(const Impl&) = delete;
 
   Result<void> listen();
+  void close_after_answers() { draining_ = true; }
   bool drain(Duration bound);
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] std::size_t connection_count() const { return connection_count_; }
@@ -192,7 +193,7 @@ class HttpServer::Impl {
 
   asio::awaitable<void> accept();
   void refuse_connection(Socket socket);
-  void begin_drain();
+  void stop_accepting();
   bool offload(std::move_only_function<void()> task);
   HttpRequest to_request(const Parser& parser);
   void register_connection(Connection* connection);
@@ -205,10 +206,12 @@ class HttpServer::Impl {
   std::uint16_t port_ = 0;
   std::atomic<std::size_t> connection_count_{0};
 
+  std::atomic<bool> draining_ = false;  // every answer closes its connection
+
   // The state of every connection, touched by the one thread of io_ only.
   Budget bodies_;
   std::set<Connection*> connections_;
-  bool draining_ = false;
+  bool accepting_ = true;
   bool ending_ = false;  // nothing is handed to workers_ any more
   std::promise<void> drained_;
 
@@ -422,13 +425,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       request_.method = "GET";
     }
     version_ = parser.get().version();
-    keep_alive_ = parser.get().keep_alive() && !server_.draining_;
+    keep_alive_ = parser.get().keep_alive();
     co_return bad;
   }
 
   asio::awaitable<bool> wait_for_request() {
     if (buffer_.size() == 0) {
-      if (server_.draining_) {
+      if (!server_.accepting_) {
         co_return false;
       }
       idle_ = true;
@@ -525,7 +528,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       co_return false;
     }
     const bool chunked = live_->streaming_ && version_ >= 11;
-    keep_alive_ = keep_alive_ && (chunked || !live_->streaming_);
+    keep_alive_ = keep_alive_ && (chunked || !live_->streaming_) && !server_.draining_;
     const std::string head = head_text(*live_, chunked);
     bool sent = co_await send_bytes(head);
     while (sent && !live_->aborted_ && !peer_gone_) {
@@ -678,7 +681,7 @@ asio::awaitable<void> HttpServer::Impl::accept() {
   Timer retry(io_);
   while (acceptor_.is_open()) {
     auto [error, accepted] = co_await acceptor_.async_accept(io_.get_executor(), kNoThrow);
-    if (draining_) {
+    if (!accepting_) {
       co_return;
     }
     if (error) {
@@ -752,16 +755,15 @@ void HttpServer::Impl::register_connection(Connection* connection) {
 void HttpServer::Impl::forget_connection(Connection* connection) {
   connections_.erase(connection);
   connection_count_ = connections_.size();
-  if (draining_ && connections_.empty()) {
+  if (!accepting_ && connections_.empty()) {
     drained_.set_value();
   }
 }
 
-void HttpServer::Impl::begin_drain() {
-  if (draining_) {
+void HttpServer::Impl::stop_accepting() {
+  if (!std::exchange(accepting_, false)) {
     return;
   }
-  draining_ = true;
   error_code ignored;
   acceptor_.close(ignored);
   if (connections_.empty()) {
@@ -773,8 +775,9 @@ void HttpServer::Impl::begin_drain() {
 }
 
 bool HttpServer::Impl::drain(Duration bound) {
+  close_after_answers();
   std::future<void> drained = drained_.get_future();
-  asio::post(io_, [this] { begin_drain(); });
+  asio::post(io_, [this] { stop_accepting(); });
   return drained.wait_for(bound) == std::future_status::ready;
 }
 
@@ -782,7 +785,8 @@ HttpServer::Impl::~Impl() {
   // Waited for: once this ran no task comes behind those that the next line waits for.
   asio::post(io_, asio::use_future([this] {
                ending_ = true;
-               begin_drain();
+               close_after_answers();
+               stop_accepting();
                for (Connection* connection : connections_) {
                  connection->cut();
                }
@@ -810,6 +814,10 @@ std::uint16_t HttpServer::port() const {
 
 std::size_t HttpServer::connection_count() const {
   return impl_->connection_count();
+}
+
+void HttpServer::close_after_answers() {
+  impl_->close_after_answers();
 }
 
 bool HttpServer::drain(Duration bound) {

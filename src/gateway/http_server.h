@@ -61,8 +61,12 @@ class HttpServer {
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] std::size_t connection_count() const;
 
-  // Stops accepting, closes idle connections, lets running requests finish for up to `bound`. True
-  // when all did. Once; blocks; not to be called from a handler.
+  // From now on each answer says `connection: close` and ends its connection; new connections are
+  // still taken. From any thread.
+  void close_after_answers();
+
+  // The above, and stops accepting, closes idle connections, lets running requests finish for up to
+  // `bound`. True when all did. Once; blocks; not to be called from a handler.
   bool drain(Duration bound);
 
  private:

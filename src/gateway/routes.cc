@@ -198,6 +198,10 @@ std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
                         .what = fmt::format("{} {} is not implemented by this server.", head.method,
                                             head.path)});
   }
+  if (found.route->action == Action::kChat && draining_) {
+    return error(head,
+                 {.code = Code::kUnavailable, .what = "The server is about to stop. Retry later."});
+  }
   return std::nullopt;
 }
 

@@ -145,6 +145,18 @@ TEST_F(RoutesTest, SaysHowItIs) {
   EXPECT_EQ(ask("GET", "/v1/health").status, 404);
 }
 
+TEST_F(RoutesTest, ADrainRefusesNewGenerationsOnly) {
+  routes_.set_draining();
+  HttpRequest head{.method = "POST", .path = "/v1/chat/completions"};
+  const auto refused = routes_.refuse_early(head);
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(header(*refused, "retry-after"), "1");
+  EXPECT_TRUE(openai_error(*refused)) << refused->body;
+  EXPECT_EQ(ask("GET", "/v1/models").status, 200);
+  EXPECT_EQ(ask("GET", "/health").status, 200);
+}
+
 TEST_F(RoutesTest, KnownRoutesThatAreNotBuiltAre501ByName) {
   for (const std::string path :
        {"/v1/completions", "/beta/completions", "/v1/responses", "/responses", "/v1/embeddings",
