@@ -287,7 +287,8 @@ class HttpServer::Impl::Live final : public Exchange {
                                .status = started_ ? head_.status : 0,
                                .complete = complete,
                                .took = server_.clock_.now() - begun_});
-    request_.body = {};  // somebody may hold on to the exchange
+    // Somebody may hold on to the exchange. An assignment would keep the memory of the string.
+    const HttpBody over = std::move(request_.body);
   }
   void room() {
     if (const auto listener = listener_) {

@@ -235,8 +235,8 @@ void Routes::generate(Protocol protocol, std::shared_ptr<Exchange> exchange) {
         if (exchange->gone()) {
           return;
         }
-        auto prepared = context_.codec.prepare(protocol, body.text);
-        body = {};  // nothing reads it any more, and its place is free for the next one
+        // A temporary: nothing reads the body after this line, its place is the next one's.
+        auto prepared = context_.codec.prepare(protocol, HttpBody(std::move(body)).text);
         exchange->post([this, protocol, exchange, prepared = std::move(prepared)]() mutable {
           if (!prepared) {
             exchange->respond(
