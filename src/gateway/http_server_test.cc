@@ -499,7 +499,7 @@ TEST_F(HttpServerTest, AServerThatEndsTakesNoMoreWork) {
 
 // For the sanitizers: whichever of the two comes first, what a body started ends before the server.
 TEST_F(HttpServerTest, AServerMayEndWhileABodyCompletes) {
-  constexpr int kRounds = 50;
+  constexpr int kRounds = 20;
   for (int round = 0; round < kRounds; ++round) {
     start({.worker_count = 1});
     SocketClient client(server_->port());
