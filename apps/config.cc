@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <memory>
 
 #include "apps/commands.h"
 #include "apps/input.h"

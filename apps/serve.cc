@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fmt/core.h>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <pthread.h>
 #include <string>
+#include <thread>
 
 #include "apps/commands.h"
 #include "apps/input.h"
@@ -22,6 +24,10 @@
 
 namespace galley::apps {
 namespace {
+
+// How long a server that was told to end still takes connections, and says 503 on them, so that
+// clients and balancers are told to go elsewhere. At most half of server.drain_timeout.
+constexpr Duration kDrainGrace = std::chrono::seconds(1);
 
 Result<std::unique_ptr<recipe::TokenSource>> make_source(
     const Config& config, std::shared_ptr<const recipe::Tokenizer> tokenizer) {
@@ -114,7 +120,11 @@ Result<void> serve(const Config& config) {
   pthread_sigmask(SIG_UNBLOCK, &ending, nullptr);
   log.info("draining", {{"connections", server->connection_count()}});
   routes.set_draining();
-  const bool drained = server->drain(config.duration("server.drain_timeout"));
+  server->close_after_answers();
+  const Duration bound = config.duration("server.drain_timeout");
+  const Duration grace = std::min(kDrainGrace, bound / 2);
+  std::this_thread::sleep_for(grace);
+  const bool drained = server->drain(bound - grace);
   log.info("stopped", {{"all_requests_finished", drained}});
   return {};
 }

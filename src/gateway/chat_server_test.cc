@@ -56,6 +56,18 @@ TEST_F(ChatServerTest, AnswersWholeAndThenStreamedOnOneConnection) {
   client.read_until("data: [DONE]\n\n\r\n0\r\n\r\n");
 }
 
+TEST_F(ChatServerTest, AGenerationHoldsNoPlaceForItsBody) {
+  const std::string request =
+      post("/v1/chat/completions", chat_body(R"(, "stream": true)", std::string(100, 'a')));
+  start({.bodies_bytes_max = request.size()});
+  SocketClient first(server_->port());
+  first.send(request);
+  first.read_until("text/event-stream");
+  SocketClient second(server_->port());
+  second.send(request);
+  second.read_until("text/event-stream");
+}
+
 TEST_F(ChatServerTest, ADisconnectCancelsInEveryPhase) {
   start();
   int ended = 0;
@@ -79,6 +91,34 @@ TEST_F(ChatServerTest, ASilentStreamGetsComments) {
   client.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
   client.read_until(": keep-alive\n\n");
   client.read_until(": keep-alive\n\n");
+}
+
+TEST_F(ChatServerTest, BeforeADrainANewConnectionIsToldAndARunningReplyFinishes) {
+  start({.linger_timeout = 10ms});
+  SocketClient running(server_->port());
+  running.send(post("/v1/chat/completions", chat_body()));
+  gateway_.source.sink().on_start({.prompt_tokens = 3});
+  routes_.set_draining();
+  server_->close_after_answers();
+
+  SocketClient balancer(server_->port());
+  balancer.send("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string ready = balancer.read_all();
+  EXPECT_TRUE(ready.starts_with("HTTP/1.1 503 ")) << ready;
+  EXPECT_NE(ready.find("connection: close\r\n"), std::string::npos);
+  SocketClient late(server_->port());
+  late.send(post("/v1/chat/completions", chat_body()));
+  const std::string refused = late.read_all();
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 503 ")) << refused;
+  EXPECT_NE(refused.find("retry-after: 1\r\n"), std::string::npos);
+  EXPECT_NE(refused.find("connection: close\r\n"), std::string::npos);
+
+  gateway_.source.send("Hi");
+  gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+  const std::string whole = running.read_all();
+  EXPECT_TRUE(whole.starts_with("HTTP/1.1 200 ")) << whole;
+  EXPECT_NE(whole.find("connection: close\r\n"), std::string::npos);
+  EXPECT_TRUE(server_->drain(5s));
 }
 
 TEST_F(ChatServerTest, ADrainFinishesAStream) {

@@ -19,13 +19,19 @@ struct HttpHeader {
   std::string value;
 };
 
+// The bytes of a request body. Moving it on moves the place it takes in the server's budget.
+struct HttpBody {
+  std::string text;
+  std::shared_ptr<const void> lease;  // ends, on any thread, when the body dies; null: none
+};
+
 struct HttpRequest {
   std::string id;  // echoed as x-request-id, in every reply and log line
   std::string
       method;        // as sent, except that HEAD arrives as GET (the body of the reply is left out)
   std::string path;  // without query, still percent-encoded
   std::vector<HttpHeader> headers;  // in order of arrival
-  std::string body;
+  HttpBody body;                    // whoever needs it for long or elsewhere moves it out
 
   // Value of the first header of that (lower case) name, nullptr when there is none.
   [[nodiscard]] const std::string* header(std::string_view name) const;
@@ -58,8 +64,9 @@ class ExchangeListener {
   virtual void on_quiet() = 0;
 };
 
-// Owned by its connection and by whoever answers. Everything but `post` belongs to the connection's
-// thread. After the client has gone every call is accepted and does nothing.
+// Owned by its connection and by whoever answers, none of whom outlives the server. Everything but
+// `post` and `gone` belongs to the connection's thread. After the client has gone every call is
+// accepted and does nothing.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -86,7 +93,7 @@ class Exchange {
   // Runs `task` on the connection's thread, never inside this call. From any thread.
   virtual void post(std::move_only_function<void()> task) = 0;
   // Runs `task` on one of a few worker threads: parsing and tokenising megabytes must not hold up
-  // other connections. False when too many tasks wait already.
+  // other connections. False when too many tasks wait already, or the server ends.
   [[nodiscard]] virtual bool offload(std::move_only_function<void()> task) = 0;
 };
 

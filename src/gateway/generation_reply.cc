@@ -4,8 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
-
 namespace galley::gateway {
 namespace {
 
@@ -139,7 +137,7 @@ void GenerationReply::on_room() {
 void GenerationReply::on_quiet() {
   if (!over_ && stream_ != nullptr) {
     stream_->keep_alive();
-    exchange_->write(std::exchange(out_, {}));
+    flush();
   }
 }
 
@@ -162,21 +160,21 @@ std::size_t GenerationReply::bytes(const Step& step) {
 void GenerationReply::add(Step step) {
   const MutexLock lock(mutex_);
   inbox_.push_back(std::move(step));
-  if (!std::exchange(drain_posted_, true)) {
+  if (!std::exchange(take_posted_, true)) {
     exchange_->post([weak = weak_from_this()] {
       if (const auto self = weak.lock()) {
-        self->drain();
+        self->take_inbox();
       }
     });
   }
 }
 
-void GenerationReply::drain() {
+void GenerationReply::take_inbox() {
   std::vector<Step> steps;
   {
     const MutexLock lock(mutex_);
     steps.swap(inbox_);
-    drain_posted_ = false;
+    take_posted_ = false;
   }
   if (over_) {
     return;
@@ -231,12 +229,12 @@ void GenerationReply::apply(Step& step) {
     fail_with(std::get<Error>(step));
     return;
   }
-  exchange_->write(std::exchange(out_, {}));
+  flush();
 }
 
 void GenerationReply::complete() {
   if (stream_ != nullptr) {
-    exchange_->write(std::exchange(out_, {}));
+    flush();
     end();
     exchange_->end_stream();
     return;
@@ -251,11 +249,16 @@ void GenerationReply::fail_with(const Error& error) {
   end();
   if (stream_ != nullptr) {
     stream_->fail(error);
-    exchange_->write(std::exchange(out_, {}));
+    flush();
     exchange_->end_stream();
   } else {
     exchange_->respond(error_response(request_.protocol, request_.compat, error));
   }
+}
+
+void GenerationReply::flush() {
+  exchange_->write(out_);
+  out_.clear();  // keeps its memory for the next token
 }
 
 void GenerationReply::end() {

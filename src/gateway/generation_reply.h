@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -83,10 +82,11 @@ class GenerationReply final : public recipe::TokenSink,
 
   static std::size_t bytes(const Step& step);
   void add(Step step) GALLEY_EXCLUDES(mutex_);
-  void drain() GALLEY_EXCLUDES(mutex_);
+  void take_inbox() GALLEY_EXCLUDES(mutex_);
   void pump();
   void apply(Step& step);
   void complete();
+  void flush();
   void fail_with(const Error& error);
   void end();
 
@@ -96,7 +96,7 @@ class GenerationReply final : public recipe::TokenSink,
 
   Mutex mutex_;
   std::vector<Step> inbox_ GALLEY_GUARDED_BY(mutex_);
-  bool drain_posted_ GALLEY_GUARDED_BY(mutex_) = false;
+  bool take_posted_ GALLEY_GUARDED_BY(mutex_) = false;
 
   // The connection's thread only.
   std::deque<Step> waiting_;

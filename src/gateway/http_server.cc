@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
-#include <ctime>
 #include <fmt/core.h>
 #include <future>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include <boost/asio.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
@@ -47,7 +44,8 @@ std::string_view view(beast::string_view text) {
 
 using Parser = http::request_parser<http::string_body>;
 
-// A number of bytes that all requests share. Returned when the lease dies.
+// A number of bytes that all request bodies share. Taken on the connections' thread only, returned
+// when the lease dies, on any.
 class Budget {
  public:
   explicit Budget(std::size_t bytes_max) : left_(bytes_max) {}
@@ -76,7 +74,7 @@ class Budget {
   };
 
  private:
-  std::size_t left_;
+  std::atomic<std::size_t> left_;
 };
 
 // A head that must not be served, with the status that says so.
@@ -184,6 +182,7 @@ class HttpServer::Impl {
   Impl& operator=(const Impl&) = delete;
 
   Result<void> listen();
+  void close_after_answers() { draining_ = true; }
   bool drain(Duration bound);
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] std::size_t connection_count() const { return connection_count_; }
@@ -194,7 +193,7 @@ class HttpServer::Impl {
 
   asio::awaitable<void> accept();
   void refuse_connection(Socket socket);
-  void begin_drain();
+  void stop_accepting();
   bool offload(std::move_only_function<void()> task);
   HttpRequest to_request(const Parser& parser);
   void register_connection(Connection* connection);
@@ -207,16 +206,20 @@ class HttpServer::Impl {
   std::uint16_t port_ = 0;
   std::atomic<std::size_t> connection_count_{0};
 
+  std::atomic<bool> draining_ = false;  // every answer closes its connection
+
   // The state of every connection, touched by the one thread of io_ only.
   Budget bodies_;
   std::set<Connection*> connections_;
-  bool draining_ = false;
+  bool accepting_ = true;
+  bool ending_ = false;  // nothing is handed to workers_ any more
   std::promise<void> drained_;
 
   std::atomic<std::size_t> tasks_waiting_{0};
-  asio::thread_pool workers_;
   // One thread: connections need no locks, and what they do between two system calls is small.
   asio::thread_pool io_{1};
+  // After io_, so destroyed before it: a task may own an exchange, whose timer is io_'s.
+  asio::thread_pool workers_;
   tcp::acceptor acceptor_;
 };
 
@@ -284,6 +287,8 @@ class HttpServer::Impl::Live final : public Exchange {
                                .status = started_ ? head_.status : 0,
                                .complete = complete,
                                .took = server_.clock_.now() - begun_});
+    // Somebody may hold on to the exchange. An assignment would keep the memory of the string.
+    const HttpBody over = std::move(request_.body);
   }
   void room() {
     if (const auto listener = listener_) {
@@ -388,13 +393,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       keep_alive_ = keep_alive_ && parser.is_done();
       co_return co_await send_whole(*early);
     }
-    Budget::Lease lease(server_.bodies_);
-    const Refusal bad_body = co_await read_body(parser, lease);
+    auto lease = std::make_shared<Budget::Lease>(server_.bodies_);
+    const Refusal bad_body = co_await read_body(parser, *lease);
     if (bad_body.status != 0 || peer_gone_) {
       co_await refuse(bad_body);
       co_return false;
     }
-    request_.body = std::move(parser.get().body());
+    request_.body = {.text = std::move(parser.get().body()), .lease = std::move(lease)};
     co_return co_await answer();
   }
 
@@ -421,13 +426,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       request_.method = "GET";
     }
     version_ = parser.get().version();
-    keep_alive_ = parser.get().keep_alive() && !server_.draining_;
+    keep_alive_ = parser.get().keep_alive();
     co_return bad;
   }
 
   asio::awaitable<bool> wait_for_request() {
     if (buffer_.size() == 0) {
-      if (server_.draining_) {
+      if (!server_.accepting_) {
         co_return false;
       }
       idle_ = true;
@@ -524,7 +529,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
       co_return false;
     }
     const bool chunked = live_->streaming_ && version_ >= 11;
-    keep_alive_ = keep_alive_ && (chunked || !live_->streaming_);
+    keep_alive_ = keep_alive_ && (chunked || !live_->streaming_) && !server_.draining_;
     const std::string head = head_text(*live_, chunked);
     bool sent = co_await send_bytes(head);
     while (sent && !live_->aborted_ && !peer_gone_) {
@@ -677,7 +682,7 @@ asio::awaitable<void> HttpServer::Impl::accept() {
   Timer retry(io_);
   while (acceptor_.is_open()) {
     auto [error, accepted] = co_await acceptor_.async_accept(io_.get_executor(), kNoThrow);
-    if (draining_) {
+    if (!accepting_) {
       co_return;
     }
     if (error) {
@@ -729,6 +734,9 @@ HttpRequest HttpServer::Impl::to_request(const Parser& parser) {
 }
 
 bool HttpServer::Impl::offload(std::move_only_function<void()> task) {
+  if (ending_) {
+    return false;
+  }
   if (tasks_waiting_.fetch_add(1) >= options_.worker_queue_max) {
     --tasks_waiting_;
     return false;
@@ -748,16 +756,15 @@ void HttpServer::Impl::register_connection(Connection* connection) {
 void HttpServer::Impl::forget_connection(Connection* connection) {
   connections_.erase(connection);
   connection_count_ = connections_.size();
-  if (draining_ && connections_.empty()) {
+  if (!accepting_ && connections_.empty()) {
     drained_.set_value();
   }
 }
 
-void HttpServer::Impl::begin_drain() {
-  if (draining_) {
+void HttpServer::Impl::stop_accepting() {
+  if (!std::exchange(accepting_, false)) {
     return;
   }
-  draining_ = true;
   error_code ignored;
   acceptor_.close(ignored);
   if (connections_.empty()) {
@@ -769,18 +776,23 @@ void HttpServer::Impl::begin_drain() {
 }
 
 bool HttpServer::Impl::drain(Duration bound) {
+  close_after_answers();
   std::future<void> drained = drained_.get_future();
-  asio::post(io_, [this] { begin_drain(); });
+  asio::post(io_, [this] { stop_accepting(); });
   return drained.wait_for(bound) == std::future_status::ready;
 }
 
 HttpServer::Impl::~Impl() {
-  asio::post(io_, [this] {
-    begin_drain();
-    for (Connection* connection : connections_) {
-      connection->cut();
-    }
-  });
+  // Waited for: once this ran no task comes behind those that the next line waits for.
+  asio::post(io_, asio::use_future([this] {
+               ending_ = true;
+               close_after_answers();
+               stop_accepting();
+               for (Connection* connection : connections_) {
+                 connection->cut();
+               }
+             }))
+      .wait();
   workers_.join();
   io_.join();  // every coroutine ends: its socket is closed, its timers are cancelled
 }
@@ -803,6 +815,10 @@ std::uint16_t HttpServer::port() const {
 
 std::size_t HttpServer::connection_count() const {
   return impl_->connection_count();
+}
+
+void HttpServer::close_after_answers() {
+  impl_->close_after_answers();
 }
 
 bool HttpServer::drain(Duration bound) {

@@ -17,7 +17,7 @@ namespace galley::gateway {
 // Every bound of the server. A peer that is slow, large or silent costs at most these.
 struct HttpOptions {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 8000;  // 0: any free one, see HttpServer::port
+  std::uint16_t port = 8080;  // 0: any free one, see HttpServer::port
 
   std::size_t connections_max = 1024;                     // one more is answered 503 and closed
   std::size_t header_bytes_max = std::size_t{32} << 10U;  // 431
@@ -61,8 +61,12 @@ class HttpServer {
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] std::size_t connection_count() const;
 
-  // Stops accepting, closes idle connections, lets running requests finish for up to `bound`. True
-  // when all did. Once; blocks; not to be called from a handler.
+  // From now on each answer says `connection: close` and ends its connection; new connections are
+  // still taken. From any thread.
+  void close_after_answers();
+
+  // The above, and stops accepting, closes idle connections, lets running requests finish for up to
+  // `bound`. True when all did. Once; blocks; not to be called from a handler.
   bool drain(Duration bound);
 
  private:

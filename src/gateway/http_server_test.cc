@@ -34,7 +34,7 @@ class TestHandler final : public HttpHandler {
     const HttpRequest& request = exchange->request();
     if (request.path == "/echo") {
       exchange->respond({.headers = {{"content-type", "text/plain"}},
-                         .body = request.method + " " + request.body});
+                         .body = request.method + " " + request.body.text});
     } else if (request.path == "/large") {
       exchange->respond({.body = std::string(std::size_t{8} << 20U, 'x')});
     } else if (request.path == "/work") {
@@ -45,7 +45,7 @@ class TestHandler final : public HttpHandler {
       }
     } else {
       const bool stream = request.path == "/stream";
-      exchange->listen(std::make_shared<Listener>(*this));
+      exchange->listen(std::make_shared<Listener>(*this, exchange));
       if (stream) {
         exchange->start_stream({.headers = {{"content-type", "text/event-stream"}}});
       }
@@ -89,14 +89,27 @@ class TestHandler final : public HttpHandler {
     const MutexLock lock(mutex_);
     return gone_;
   }
+  // How many of them could still hand work to a worker.
+  int gone_with_workers() {
+    const MutexLock lock(mutex_);
+    return gone_with_workers_;
+  }
 
  private:
   struct Listener final : ExchangeListener {
-    explicit Listener(TestHandler& test_handler) : handler(test_handler) {}
-    void on_gone() override { handler.count(&TestHandler::gone_); }
+    Listener(TestHandler& test_handler, std::shared_ptr<Exchange> its_exchange)
+        : handler(test_handler), exchange(std::move(its_exchange)) {}
+    void on_gone() override {
+      if (exchange->offload([] {})) {
+        handler.count(&TestHandler::gone_with_workers_);
+      }
+      exchange = nullptr;
+      handler.count(&TestHandler::gone_);
+    }
     void on_room() override {}
     void on_quiet() override { handler.count(&TestHandler::quiet_); }
     TestHandler& handler;
+    std::shared_ptr<Exchange> exchange;
   };
   void count(int TestHandler::* counter) {
     const MutexLock lock(mutex_);
@@ -118,6 +131,7 @@ class TestHandler final : public HttpHandler {
   std::shared_ptr<Exchange> open_ GALLEY_GUARDED_BY(mutex_);
   std::vector<std::string> finished_ GALLEY_GUARDED_BY(mutex_);
   int gone_ GALLEY_GUARDED_BY(mutex_) = 0;
+  int gone_with_workers_ GALLEY_GUARDED_BY(mutex_) = 0;
   int quiet_ GALLEY_GUARDED_BY(mutex_) = 0;
 };
 
@@ -464,11 +478,39 @@ TEST_F(HttpServerTest, ADrainIsBoundedAndDestructionCuts) {
   start();
   SocketClient busy(server_->port());
   busy.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-  const auto exchange = handler_.wait_open();
+  handler_.wait_open();
   EXPECT_FALSE(server_->drain(10ms));
   server_.reset();
   EXPECT_EQ(handler_.gone(), 1);
   EXPECT_EQ(busy.read_all().find("0\r\n\r\n"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, AServerThatEndsTakesNoMoreWork) {
+  start();
+  for (const bool ends : {false, true}) {
+    SocketClient client(server_->port());
+    client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+    handler_.wait_open();
+    ends ? server_.reset() : client.close();
+    handler_.wait_gone(ends ? 2 : 1);
+    EXPECT_EQ(handler_.gone_with_workers(), 1);  // the one whose client left
+  }
+}
+
+// For the sanitizers: whichever of the two comes first, what a body started ends before the server.
+TEST_F(HttpServerTest, AServerMayEndWhileABodyCompletes) {
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    start({.worker_count = 1});
+    SocketClient client(server_->port());
+    client.send(
+        "POST /work HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");
+    client.read_until("\r\n\r\n");
+    client.send("b");
+    server_.reset();
+    const std::string reply = client.read_all();
+    EXPECT_TRUE(reply.empty() || status(reply) == "200" || status(reply) == "503") << reply;
+  }
 }
 
 TEST_F(HttpServerTest, SaysWhyItCannotListen) {

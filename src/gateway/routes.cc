@@ -1,12 +1,10 @@
 #include "gateway/routes.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <fmt/core.h>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "gateway/http_text.h"
 #include "recipe/json.h"
@@ -200,6 +198,10 @@ std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
                         .what = fmt::format("{} {} is not implemented by this server.", head.method,
                                             head.path)});
   }
+  if (found.route->action == Action::kChat && draining_) {
+    return error(head,
+                 {.code = Code::kUnavailable, .what = "The server is about to stop. Retry later."});
+  }
   return std::nullopt;
 }
 
@@ -227,21 +229,23 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
 }
 
 void Routes::generate(Protocol protocol, std::shared_ptr<Exchange> exchange) {
-  const bool queued = exchange->offload([this, protocol, exchange] {
-    if (exchange->gone()) {
-      return;
-    }
-    auto prepared = context_.codec.prepare(protocol, exchange->request().body);
-    exchange->request().body = {};  // nothing reads it any more, and it may be large
-    exchange->post([this, protocol, exchange, prepared = std::move(prepared)]() mutable {
-      if (!prepared) {
-        exchange->respond(
-            error_response(protocol, context_.codec.options().compat, prepared.error()));
-        return;
-      }
-      GenerationReply::begin(std::move(exchange), std::move(*prepared), context_);
-    });
-  });
+  HttpBody body = std::move(exchange->request().body);
+  const bool queued =
+      exchange->offload([this, protocol, exchange, body = std::move(body)]() mutable {
+        if (exchange->gone()) {
+          return;
+        }
+        // A temporary: nothing reads the body after this line, its place is the next one's.
+        auto prepared = context_.codec.prepare(protocol, HttpBody(std::move(body)).text);
+        exchange->post([this, protocol, exchange, prepared = std::move(prepared)]() mutable {
+          if (!prepared) {
+            exchange->respond(
+                error_response(protocol, context_.codec.options().compat, prepared.error()));
+            return;
+          }
+          GenerationReply::begin(std::move(exchange), std::move(*prepared), context_);
+        });
+      });
   if (!queued) {
     exchange->respond(error_response(
         protocol, context_.codec.options().compat,

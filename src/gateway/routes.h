@@ -26,7 +26,8 @@ class Routes final : public HttpHandler {
                                 std::string_view path) override;
   void finished(const ExchangeSummary& summary) override;
 
-  // From now on /ready says no, so that balancers send new requests elsewhere. From any thread.
+  // From now on /ready says no and new generations are refused with 503, before their body is sent.
+  // From any thread. Clients see it while the server still accepts, which its owner must let it.
   void set_draining() { draining_ = true; }
 
  private:

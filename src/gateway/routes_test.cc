@@ -21,7 +21,7 @@ class RoutesTest : public testing::Test {
                         .method = std::move(method),
                         .path = std::move(path),
                         .headers = std::move(headers),
-                        .body = std::move(body)};
+                        .body = {.text = std::move(body)}};
     if (auto early = routes_.refuse_early(request)) {
       return *early;
     }
@@ -62,8 +62,24 @@ TEST_F(RoutesTest, ChatIsServedUnderItsThreePaths) {
     exchange_->run();
     EXPECT_EQ(exchange_->response.status, 200) << path;
     EXPECT_NE(exchange_->response.body.find("chat.completion"), std::string::npos);
-    EXPECT_TRUE(exchange_->request().body.empty());  // megabytes are not kept during a generation
   }
+}
+
+TEST_F(RoutesTest, ABodyEndsWithItsParsing) {
+  auto lease = std::make_shared<int>();
+  const std::weak_ptr<int> held = lease;
+  HttpRequest request{.method = "POST",
+                      .path = "/v1/chat/completions",
+                      .body = {.text = chat_body(), .lease = std::move(lease)}};
+  const auto exchange = std::make_shared<FakeExchange>(std::move(request));
+  routes_.handle(exchange);
+  // Moved out on the connection's thread: a worker never touches the request.
+  EXPECT_TRUE(exchange->request().body.text.empty());
+  EXPECT_EQ(exchange->request().body.lease, nullptr);
+  EXPECT_FALSE(held.expired());
+  exchange->run();
+  EXPECT_FALSE(exchange->ended);  // the generation has begun
+  EXPECT_TRUE(held.expired());
 }
 
 TEST_F(RoutesTest, BadBodiesAre400InTheProtocolsForm) {
@@ -82,7 +98,8 @@ TEST_F(RoutesTest, TooManyWaitingRequestsAre429) {
 }
 
 TEST_F(RoutesTest, WorkForAClientThatLeftIsSkipped) {
-  HttpRequest request{.method = "POST", .path = "/v1/chat/completions", .body = chat_body()};
+  HttpRequest request{
+      .method = "POST", .path = "/v1/chat/completions", .body = {.text = chat_body()}};
   const auto exchange = std::make_shared<FakeExchange>(std::move(request));
   routes_.handle(exchange);
   exchange->is_gone = true;
@@ -126,6 +143,18 @@ TEST_F(RoutesTest, SaysHowItIs) {
   routes_.set_draining();
   EXPECT_EQ(ask("GET", "/ready").body, R"({"status":"draining"})");
   EXPECT_EQ(ask("GET", "/v1/health").status, 404);
+}
+
+TEST_F(RoutesTest, ADrainRefusesNewGenerationsOnly) {
+  routes_.set_draining();
+  HttpRequest head{.method = "POST", .path = "/v1/chat/completions"};
+  const auto refused = routes_.refuse_early(head);
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(header(*refused, "retry-after"), "1");
+  EXPECT_TRUE(openai_error(*refused)) << refused->body;
+  EXPECT_EQ(ask("GET", "/v1/models").status, 200);
+  EXPECT_EQ(ask("GET", "/health").status, 200);
 }
 
 TEST_F(RoutesTest, KnownRoutesThatAreNotBuiltAre501ByName) {
