@@ -4,6 +4,7 @@
 
 #include "recipe/reply.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <random>
@@ -439,13 +440,47 @@ TEST(Reply, C041_ItemsAreTheSameInEventsAndInTheResponse) {
 TEST(Reply, ResponsesRepeatTheRequest) {
   Request request = request_for(Protocol::kResponses);
   request.responses_echo = *parse_json(
-      R"({"instructions":"be brief","temperature":0.30000001192092896,"tools":[{"type":"custom"}],"user":"u"})");
+      R"({"instructions":"be brief","temperature":0.123456789012,"tools":[{"type":"custom"}],"user":"u"})");
   const Json body = *parse_json(replies_to(request, {"a"}).body);
   EXPECT_EQ(*body.find("instructions")->string(), "be brief");
-  EXPECT_EQ(to_json(*body.find("temperature")), "0.3");
+  EXPECT_EQ(to_json(*body.find("temperature")), "0.123456789012");
   EXPECT_EQ(to_json(*body.find("tools")), R"([{"type":"custom"}])");
   EXPECT_EQ(to_json(*body.find("top_p")), "1.0");
   EXPECT_EQ(*body.find("user")->string(), "u");
+}
+
+// Reference values: what deepseek-recipe 0.2.0 prints for these requests.
+TEST(Reply, ResponsesRepeatSamplingValues) {
+  struct Row {
+    std::string_view sent;
+    std::string_view galley;
+    std::string_view reference;
+  };
+  constexpr Row kRows[] = {
+      {"0.3", "0.3", "0.3"},
+      {"0.123456789012", "0.123456789012", "0.12345679"},
+      {"1", "1", "1.0"},
+      {"0.30000000000000004", "0.30000000000000004", "0.3"},
+      {"0.00001", "0.00001", "0.00001"},
+      {"1e-7", "1e-7", "1e-7"},
+      {"1e-40", "1e-40", "1e-40"},
+      {"0.0000123456789", "0.0000123456789", "0.000012345679"},
+  };
+  for (const Row& row : kRows) {
+    const std::string body = fmt::format(
+        R"({{"model":"DeepSeek-V4-Pro","input":"q","temperature":{0},"top_p":{0}}})", row.sent);
+    for (const Compat compat : {Compat::kGalley, Compat::kRecipe02}) {
+      const Result<Request> request = parse_responses_request(body, {.compat = compat});
+      ASSERT_TRUE(request) << to_string(request.error());
+      const Replies replies = replies_to(*request, {"a"});
+      const std::string_view want = compat == Compat::kGalley ? row.galley : row.reference;
+      for (const std::string_view key : {"temperature", "top_p"}) {
+        const std::string member = fmt::format("\"{}\":{},", key, want);
+        EXPECT_NE(replies.body.find(member), std::string::npos) << member << replies.body;
+        EXPECT_NE(replies.stream.find(member), std::string::npos) << member << replies.stream;
+      }
+    }
+  }
 }
 
 TEST(Reply, ResponsesCustomToolsAndToolSearch) {

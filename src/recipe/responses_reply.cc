@@ -57,11 +57,7 @@ std::string echo_members(const Json& echo, std::span<const Member> members) {
   for (const Member& member : members) {
     out.append(",\"").append(member.key).append("\":");
     if (const Json* value = echo.find(member.key)) {
-      if (value->real() != nullptr) {  // sampling values are single precision
-        append_float(static_cast<float>(*value->real()), out);
-      } else {
-        append_json(*value, {}, out);
-      }
+      append_json(*value, {}, out);
     } else {
       out.append(member.value);
     }
