@@ -48,9 +48,10 @@ struct Replies {
 
 Replies replies_to(const Request& request,
                    const std::vector<std::string_view>& chunks,
-                   std::optional<SourceFinish> finish = SourceFinish::kStop) {
+                   std::optional<SourceFinish> finish = SourceFinish::kStop,
+                   std::string id = "r1") {
   FixedIds ids;
-  const ReplyInfo info{.id = "r1", .created_s = 5, .call_ids = &ids};
+  const ReplyInfo info{.id = std::move(id), .created_s = 5, .call_ids = &ids};
   Replies out;
   const auto stream = StreamEncoder::create(request, info, out.stream);
   const auto whole = WholeEncoder::create(request, info);
@@ -501,6 +502,44 @@ TEST(Reply, ResponsesCustomToolsAndToolSearch) {
   EXPECT_EQ(*output[0].find("input")->string(), "a\"\n毕");
   EXPECT_EQ(to_json(*output[1].find("arguments")), R"({"q":"x"})");
   EXPECT_EQ(*output[1].find("execution")->string(), "client");
+}
+
+TEST(Reply, IdsAreFreeText) {
+  const std::string id = "a\"\n\\b";
+  const std::string escaped = R"(a\"\n\\b)";
+  for (const Protocol protocol : {Protocol::kChat, Protocol::kResponses, Protocol::kMessages}) {
+    Request request = request_for(protocol, true);
+    request.custom_tools = {"apply_patch"};
+    request.client_tool_search = true;
+    std::string calls = kCall;
+    for (const std::string_view name : {"apply_patch", "tool_search"}) {
+      std::string call = kCall;
+      calls += call.replace(call.find("\"f\"") + 1, 1, name);
+    }
+    const Replies replies =
+        replies_to(request, {"thought</think>answer", calls}, SourceFinish::kStop, id);
+    expect_stream_equals_body(protocol, replies);
+    const Result<Json> body = parse_json(replies.body);
+    ASSERT_TRUE(body) << replies.body;
+    EXPECT_EQ(*body->find("id")->string(), id);
+    // Nowhere the raw form, and every event is one frame of valid JSON (frames_of checks).
+    EXPECT_EQ(replies.body.find(id), std::string::npos);
+    EXPECT_EQ(replies.stream.find(id), std::string::npos);
+    EXPECT_NE(replies.stream.find(escaped), std::string::npos);
+    EXPECT_GT(frames_of(replies.stream).size(), 5U);
+  }
+}
+
+TEST(Reply, ResponsesItemIdsContainTheReplysId) {
+  const Replies replies = replies_to(request_for(Protocol::kResponses, true),
+                                     {"t</think>a" + kCall}, SourceFinish::kStop, "a\"\nb");
+  const Json body = *parse_json(replies.body);
+  const JsonArray& output = *body.find("output")->array();
+  ASSERT_EQ(output.size(), 3U);
+  EXPECT_EQ(*output[0].find("id")->string(), "rs_a\"\nb_0");
+  EXPECT_EQ(*output[0].find("encrypted_content")->string(), "a\"\nb-0");
+  EXPECT_EQ(*output[1].find("id")->string(), "msg_a\"\nb_1");
+  EXPECT_EQ(*output[2].find("id")->string(), "fc_a\"\nb_2");
 }
 
 TEST(Reply, C015_ACutCallIsNoToolCall) {
