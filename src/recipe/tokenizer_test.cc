@@ -3,6 +3,8 @@
 #include "recipe/tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <gtest/gtest.h>
 #include <random>
@@ -10,6 +12,7 @@
 #include <string>
 
 #include "recipe/json.h"
+#include "recipe/limits.h"
 #include "recipe/tokenizer_for_test.h"
 
 namespace galley::recipe {
@@ -266,13 +269,20 @@ TEST(Tokenizer, ThreadsShareOne) {
   }
 }
 
-TEST(Tokenizer, AMissingFileIsNotFound) {
+TEST(Tokenizer, FilesThatCannotBeRead) {
   const auto tokenizer = Tokenizer::from_file(GALLEY_TESTS_DIR "/data/no such file");
   ASSERT_FALSE(tokenizer);
   EXPECT_EQ(tokenizer.error().code, Code::kNotFound);
   const auto folder = Tokenizer::from_file(GALLEY_TESTS_DIR "/data");
   ASSERT_FALSE(folder);
-  EXPECT_EQ(folder.error().code, Code::kNotFound);
+  EXPECT_EQ(folder.error().code, Code::kInvalidArgument);
+  const std::string large = testing::TempDir() + "too_large_tokenizer.json";
+  std::ofstream(large).close();
+  std::filesystem::resize_file(large, kTokenizerJsonBytesMax + 1);  // a hole, nothing is written
+  const auto refused = Tokenizer::from_file(large);
+  std::filesystem::remove(large);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kTooLarge);
 }
 
 }  // namespace
