@@ -2,10 +2,8 @@
 // goldens and vectors with the V4 vocabulary, properties of random text with our small one.
 #include "recipe/tokenizer.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <gtest/gtest.h>
 #include <random>
 #include <sstream>
@@ -245,27 +243,6 @@ TEST(Tokenizer, LongPiecesEndInTime) {
       bytes += small().bytes(id).size();
     }
     EXPECT_EQ(bytes, text.size()) << unit;
-  }
-}
-
-TEST(Tokenizer, ThreadsShareOne) {
-  std::mt19937 random(6);
-  std::vector<std::string> texts;
-  std::vector<std::vector<TokenId>> expected;
-  for (int i = 0; i != 200; ++i) {
-    texts.push_back(random_text(random, 200));
-    expected.push_back(encode(small(), texts.back()));
-  }
-  std::vector<std::future<bool>> threads;
-  for (int thread = 0; thread != 4; ++thread) {
-    threads.push_back(std::async(std::launch::async, [&] {
-      return std::ranges::equal(texts, expected, [](const auto& text, const auto& ids) {
-        return encode(small(), text) == ids && small().decode(ids) == text;
-      });
-    }));
-  }
-  for (std::future<bool>& thread : threads) {
-    EXPECT_TRUE(thread.get());
   }
 }
 
