@@ -490,8 +490,7 @@ TEST(ResponsesRequest, Echo) {
       start + "0.123456789012" + middle +
           R"(,"user":"u","metadata":{"k":"v"},"parallel_tool_calls":false,)"
           R"("previous_response_id":"resp_1","prompt_cache_key":"key","safety_identifier":"s"})");
-  EXPECT_EQ(echo(full, Compat::kRecipe02),
-            start + "0.12345679" + middle + R"(.0,"user":"u"})");
+  EXPECT_EQ(echo(full, Compat::kRecipe02), start + "0.12345679" + middle + R"(.0,"user":"u"})");
   const Result<Request> schema = parse(
       R"("input":"q","text":{"format":{"type":"json_schema","name":"s","schema":{"type":"object"},"strict":false}})");
   ASSERT_TRUE(schema);
