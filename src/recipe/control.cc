@@ -1,6 +1,5 @@
 #include "recipe/control.h"
 
-#include <algorithm>
 #include <fmt/core.h>
 #include <optional>
 #include <string>

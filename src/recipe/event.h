@@ -8,8 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/ids.h"
-
 // What the model said, free of any protocol (spec recipe 3.3). The output parser makes these, the
 // encoders of the three protocols turn them into replies.
 namespace galley::recipe {

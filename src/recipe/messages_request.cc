@@ -4,7 +4,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -618,6 +617,8 @@ class Messages {
   [[nodiscard]] std::size_t origin(std::size_t index) const { return origin_[index]; }
 
  private:
+  static constexpr std::size_t kIdsShown = 8;  // unanswered ids an error names in Galley mode
+
   static std::string place(std::size_t i) { return "messages." + std::to_string(i); }
   static std::string place(std::size_t i, std::size_t b) {
     return place(i) + ".content." + std::to_string(b);
@@ -631,9 +632,14 @@ class Messages {
 
   [[nodiscard]] std::unexpected<Error> unanswered(std::string what, const Path& at) const {
     what.append("`tool_use` ids were found without `tool_result` blocks immediately after: ");
-    for (bool first = true; const std::string& id : pending_) {
-      what.append(first ? "" : ", ").append(id);
-      first = false;
+    const bool bounded = options_.compat == Compat::kGalley;
+    std::size_t shown = 0;
+    for (const std::string& id : pending_) {
+      if (bounded && shown == kIdsShown) {
+        what.append(" and ").append(std::to_string(pending_.size() - shown)).append(" more");
+        break;
+      }
+      what.append(shown++ == 0 ? "" : ", ").append(bounded ? clipped(id) : id);
     }
     what.append(
         ". Each `tool_use` block must have a corresponding `tool_result` block in the next "

@@ -137,6 +137,33 @@ TEST(MessagesRequest, ErrorTexts) {
       options(Compat::kRecipe02));
 }
 
+TEST(MessagesRequest, UnansweredIdsAreNamedInBounds) {
+  const auto ids_named = [](int count, Compat compat) {
+    std::string uses;
+    for (int i = 0; i != count; ++i) {
+      const std::string id = std::to_string(10 + i) + std::string(80, 'x');
+      uses.append(i == 0 ? "" : ",").append(R"({"type":"tool_use","name":"f","id":")");
+      uses.append(id).append(R"(","input":{}})");
+    }
+    const std::string text =
+        outcome(Protocol::kMessages, with("", blocks("assistant", uses)), options(compat));
+    const std::size_t begin = text.find("after: ") + 7;
+    return text.substr(begin, text.find(". Each") - begin);
+  };
+  const auto list = [](int count, std::size_t tail) {
+    std::string text;
+    for (int i = 0; i != count; ++i) {
+      text.append(i == 0 ? "" : ", ").append(std::to_string(10 + i)).append(tail, 'x');
+    }
+    return text;
+  };
+  EXPECT_EQ(ids_named(2, Compat::kGalley), list(2, 62));
+  EXPECT_EQ(ids_named(8, Compat::kGalley), list(8, 62));
+  EXPECT_EQ(ids_named(9, Compat::kGalley), list(8, 62) + " and 1 more");
+  EXPECT_EQ(ids_named(20, Compat::kGalley), list(8, 62) + " and 12 more");
+  EXPECT_EQ(ids_named(20, Compat::kRecipe02), list(20, 80));
+}
+
 TEST(MessagesRequest, ChecksRunInTheReferencesOrder) {
   const auto starts = [](const std::string& body, std::string_view where) {
     const std::string got = outcome(Protocol::kMessages, body, options(Compat::kRecipe02));

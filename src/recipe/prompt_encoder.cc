@@ -1,13 +1,14 @@
 #include "recipe/prompt_encoder.h"
 
 #include <cstdint>
-#include <cstring>
 #include <list>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <xxhash.h>
+
+#include "base/mutex.h"
 
 namespace galley::recipe {
 namespace {
@@ -16,29 +17,6 @@ namespace {
 constexpr std::size_t kCachedRunBytesMin = 128;
 // What a cached run costs beside its text and ids: list and map nodes, allocator headers.
 constexpr std::size_t kRunOverheadBytes = 256;
-
-// One folded 64-bit product per 16 bytes, some GB/s. Not secret; see Runs for why that is fine.
-std::uint64_t hash_bytes(std::string_view text) {
-  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15U;
-  const auto fold = [](std::uint64_t a, std::uint64_t b) {
-    __extension__ using Wide = unsigned __int128;
-    const Wide product = static_cast<Wide>(a) * b;
-    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
-  };
-  const auto word = [](const char* at, std::size_t bytes) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, at, bytes);
-    return value;
-  };
-  std::uint64_t hash = text.size() * kOdd;
-  while (text.size() >= 16) {
-    hash = fold(hash ^ word(text.data(), 8) ^ kOdd, word(text.data() + 8, 8) ^ ~kOdd) + kOdd;
-    text.remove_prefix(16);
-  }
-  const std::size_t half = std::min<std::size_t>(text.size(), 8);
-  return fold(hash ^ word(text.data(), half) ^ kOdd,
-              word(text.data() + half, text.size() - half) ^ ~kOdd);
-}
 
 // Encoded runs, least recently used first out. Ordered by hash, so that chosen collisions cost no
 // more than anything else: one run per hash, the newer replaces the older. Not synchronised.
@@ -102,24 +80,24 @@ class Runs {
 struct PromptEncoder::Impl {
   std::shared_ptr<const Tokenizer> tokenizer;  // shared with whoever else encodes or decodes
   ControlIds controls;
-  std::mutex mutex;
-  Runs runs;  // guarded by mutex
+  Mutex mutex;
+  Runs runs GALLEY_GUARDED_BY(mutex);
 
   void encode_run(std::string_view text, std::vector<TokenId>& ids) {
     if (text.size() < kCachedRunBytesMin) {
       tokenizer->encode(text, ids);
       return;
     }
-    const std::uint64_t hash = hash_bytes(text);
+    const std::uint64_t hash = XXH3_64bits(text.data(), text.size());
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (runs.append(text, hash, ids)) {
         return;
       }
     }
     const std::size_t first = ids.size();
     tokenizer->encode(text, ids);
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     runs.insert(text, hash, std::span(ids).subspan(first));
   }
 };

@@ -1,9 +1,7 @@
 // Goal: a prompt's ids are those of its runs, whatever was cached. Method: prompts put together
-// here, compared with the tokenizer run by run; caches of every size; threads; the injection
-// vectors.
+// here, compared with the tokenizer run by run; caches of every size; the injection vectors.
 #include "recipe/prompt_encoder.h"
 
-#include <future>
 #include <gtest/gtest.h>
 #include <random>
 #include <string>
@@ -78,31 +76,6 @@ TEST(PromptEncoder, CachesOfEverySizeGiveTheSameIds) {
     ASSERT_EQ(tight.encode(prompt), expected);
     ASSERT_EQ(roomy.encode(prompt), expected);
     ASSERT_EQ(roomy.encode(prompt), expected);
-  }
-}
-
-TEST(PromptEncoder, ThreadsShareOne) {
-  std::mt19937 random(9);
-  std::vector<Prompt> prompts;
-  std::vector<std::vector<TokenId>> expected;
-  for (int i = 0; i != 60; ++i) {
-    prompts.push_back(random_prompt(random));
-    expected.push_back(expected_ids(prompts.back()));
-  }
-  PromptEncoder encoder(small(), small_controls(), 3'000);  // evicts all the time
-  std::vector<std::future<bool>> threads;
-  for (std::size_t first = 0; first != 4; ++first) {
-    threads.push_back(std::async(std::launch::async, [&, first] {
-      bool same = true;
-      for (std::size_t i = 0; i != prompts.size(); ++i) {
-        const std::size_t index = (i + first * 7) % prompts.size();
-        same = same && encoder.encode(prompts[index]) == expected[index];
-      }
-      return same;
-    }));
-  }
-  for (std::future<bool>& thread : threads) {
-    EXPECT_TRUE(thread.get());
   }
 }
 

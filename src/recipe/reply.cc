@@ -58,6 +58,21 @@ std::string_view openai_code(Compat compat, const Error& error) {
   return shape_of(error.code).openai_code;
 }
 
+// Shortest decimal that is this float again, with a point or an exponent.
+void append_float(float value, std::string& out) {
+  if (!std::isfinite(value)) {
+    out.append("-9999.0");  // how OpenAI writes "as good as impossible"
+    return;
+  }
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
+  const std::string_view text(std::begin(digits), end.ptr);
+  out.append(text);
+  if (text.find_first_of(".e") == std::string_view::npos) {
+    out.append(".0");
+  }
+}
+
 // `"token":...,"logprob":...,"bytes":[...]`
 void append_token(std::string_view token, float logprob, std::string& out) {
   out.append("\"token\":\"");
@@ -96,20 +111,6 @@ void append_int(std::int64_t value, std::string& out) {
   char digits[24];
   const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
   out.append(std::begin(digits), end.ptr);
-}
-
-void append_float(float value, std::string& out) {
-  if (!std::isfinite(value)) {
-    out.append("-9999.0");  // how OpenAI writes "as good as impossible"
-    return;
-  }
-  char digits[32];
-  const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
-  const std::string_view text(std::begin(digits), end.ptr);
-  out.append(text);
-  if (text.find_first_of(".e") == std::string_view::npos) {
-    out.append(".0");
-  }
 }
 
 void append_logprobs(std::span<const TokenLogprob> logprobs, std::string& out) {

@@ -30,8 +30,6 @@ class CallIds {
 };
 
 void append_int(std::int64_t value, std::string& out);
-// Shortest decimal that is this float again, with a point or an exponent.
-void append_float(float value, std::string& out);
 // Elements of a log-probability list, without the brackets, comma-separated.
 void append_logprobs(std::span<const TokenLogprob> logprobs, std::string& out);
 // `{"message":...,"type":...,"param":...,"code":...}`

@@ -4,6 +4,7 @@
 
 #include "recipe/reply.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <random>
@@ -47,9 +48,10 @@ struct Replies {
 
 Replies replies_to(const Request& request,
                    const std::vector<std::string_view>& chunks,
-                   std::optional<SourceFinish> finish = SourceFinish::kStop) {
+                   std::optional<SourceFinish> finish = SourceFinish::kStop,
+                   std::string id = "r1") {
   FixedIds ids;
-  const ReplyInfo info{.id = "r1", .created_s = 5, .call_ids = &ids};
+  const ReplyInfo info{.id = std::move(id), .created_s = 5, .call_ids = &ids};
   Replies out;
   const auto stream = StreamEncoder::create(request, info, out.stream);
   const auto whole = WholeEncoder::create(request, info);
@@ -439,13 +441,47 @@ TEST(Reply, C041_ItemsAreTheSameInEventsAndInTheResponse) {
 TEST(Reply, ResponsesRepeatTheRequest) {
   Request request = request_for(Protocol::kResponses);
   request.responses_echo = *parse_json(
-      R"({"instructions":"be brief","temperature":0.30000001192092896,"tools":[{"type":"custom"}],"user":"u"})");
+      R"({"instructions":"be brief","temperature":0.123456789012,"tools":[{"type":"custom"}],"user":"u"})");
   const Json body = *parse_json(replies_to(request, {"a"}).body);
   EXPECT_EQ(*body.find("instructions")->string(), "be brief");
-  EXPECT_EQ(to_json(*body.find("temperature")), "0.3");
+  EXPECT_EQ(to_json(*body.find("temperature")), "0.123456789012");
   EXPECT_EQ(to_json(*body.find("tools")), R"([{"type":"custom"}])");
   EXPECT_EQ(to_json(*body.find("top_p")), "1.0");
   EXPECT_EQ(*body.find("user")->string(), "u");
+}
+
+// Reference values: what deepseek-recipe 0.2.0 prints for these requests.
+TEST(Reply, ResponsesRepeatSamplingValues) {
+  struct Row {
+    std::string_view sent;
+    std::string_view galley;
+    std::string_view reference;
+  };
+  constexpr Row kRows[] = {
+      {"0.3", "0.3", "0.3"},
+      {"0.123456789012", "0.123456789012", "0.12345679"},
+      {"1", "1", "1.0"},
+      {"0.30000000000000004", "0.30000000000000004", "0.3"},
+      {"0.00001", "0.00001", "0.00001"},
+      {"1e-7", "1e-7", "1e-7"},
+      {"1e-40", "1e-40", "1e-40"},
+      {"0.0000123456789", "0.0000123456789", "0.000012345679"},
+  };
+  for (const Row& row : kRows) {
+    const std::string body = fmt::format(
+        R"({{"model":"DeepSeek-V4-Pro","input":"q","temperature":{0},"top_p":{0}}})", row.sent);
+    for (const Compat compat : {Compat::kGalley, Compat::kRecipe02}) {
+      const Result<Request> request = parse_responses_request(body, {.compat = compat});
+      ASSERT_TRUE(request) << to_string(request.error());
+      const Replies replies = replies_to(*request, {"a"});
+      const std::string_view want = compat == Compat::kGalley ? row.galley : row.reference;
+      for (const std::string_view key : {"temperature", "top_p"}) {
+        const std::string member = fmt::format("\"{}\":{},", key, want);
+        EXPECT_NE(replies.body.find(member), std::string::npos) << member << replies.body;
+        EXPECT_NE(replies.stream.find(member), std::string::npos) << member << replies.stream;
+      }
+    }
+  }
 }
 
 TEST(Reply, ResponsesCustomToolsAndToolSearch) {
@@ -466,6 +502,44 @@ TEST(Reply, ResponsesCustomToolsAndToolSearch) {
   EXPECT_EQ(*output[0].find("input")->string(), "a\"\n毕");
   EXPECT_EQ(to_json(*output[1].find("arguments")), R"({"q":"x"})");
   EXPECT_EQ(*output[1].find("execution")->string(), "client");
+}
+
+TEST(Reply, IdsAreFreeText) {
+  const std::string id = "a\"\n\\b";
+  const std::string escaped = R"(a\"\n\\b)";
+  for (const Protocol protocol : {Protocol::kChat, Protocol::kResponses, Protocol::kMessages}) {
+    Request request = request_for(protocol, true);
+    request.custom_tools = {"apply_patch"};
+    request.client_tool_search = true;
+    std::string calls = kCall;
+    for (const std::string_view name : {"apply_patch", "tool_search"}) {
+      std::string call = kCall;
+      calls += call.replace(call.find("\"f\"") + 1, 1, name);
+    }
+    const Replies replies =
+        replies_to(request, {"thought</think>answer", calls}, SourceFinish::kStop, id);
+    expect_stream_equals_body(protocol, replies);
+    const Result<Json> body = parse_json(replies.body);
+    ASSERT_TRUE(body) << replies.body;
+    EXPECT_EQ(*body->find("id")->string(), id);
+    // Nowhere the raw form, and every event is one frame of valid JSON (frames_of checks).
+    EXPECT_EQ(replies.body.find(id), std::string::npos);
+    EXPECT_EQ(replies.stream.find(id), std::string::npos);
+    EXPECT_NE(replies.stream.find(escaped), std::string::npos);
+    EXPECT_GT(frames_of(replies.stream).size(), 5U);
+  }
+}
+
+TEST(Reply, ResponsesItemIdsContainTheReplysId) {
+  const Replies replies = replies_to(request_for(Protocol::kResponses, true),
+                                     {"t</think>a" + kCall}, SourceFinish::kStop, "a\"\nb");
+  const Json body = *parse_json(replies.body);
+  const JsonArray& output = *body.find("output")->array();
+  ASSERT_EQ(output.size(), 3U);
+  EXPECT_EQ(*output[0].find("id")->string(), "rs_a\"\nb_0");
+  EXPECT_EQ(*output[0].find("encrypted_content")->string(), "a\"\nb-0");
+  EXPECT_EQ(*output[1].find("id")->string(), "msg_a\"\nb_1");
+  EXPECT_EQ(*output[2].find("id")->string(), "fc_a\"\nb_2");
 }
 
 TEST(Reply, C015_ACutCallIsNoToolCall) {

@@ -105,8 +105,8 @@ struct Request {
   // `max_output_tokens`, `reasoning` {effort, summary}, `temperature`, `text` {format, verbosity},
   // `tool_choice`, `tools`, `top_logprobs`, `top_p`, `user`. Galley mode adds, when sent,
   // `metadata`, `parallel_tool_calls`, `previous_response_id`, `prompt_cache_key` and
-  // `safety_identifier`. Sampling floats are those sent; the reference repeats them rounded to
-  // single precision (0.3 is 0.30000001192092896).
+  // `safety_identifier`. Sampling floats are those sent; the reference rounds them to single
+  // precision and prints as few digits as tell that float (0.123456789 is 0.12345679, 0.3 is 0.3).
   Json responses_echo;
   std::vector<NamespacedTool> namespaced_tools;
   std::vector<std::string>

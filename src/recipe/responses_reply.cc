@@ -57,15 +57,17 @@ std::string echo_members(const Json& echo, std::span<const Member> members) {
   for (const Member& member : members) {
     out.append(",\"").append(member.key).append("\":");
     if (const Json* value = echo.find(member.key)) {
-      if (value->real() != nullptr) {  // sampling values are single precision
-        append_float(static_cast<float>(*value->real()), out);
-      } else {
-        append_json(*value, {}, out);
-      }
+      append_json(*value, {}, out);
     } else {
       out.append(member.value);
     }
   }
+  return out;
+}
+
+std::string json_escaped(std::string_view text) {
+  std::string out;
+  append_json_escaped(text, out);
   return out;
 }
 
@@ -84,7 +86,7 @@ enum class Kind : std::uint8_t { kMessage, kReasoning, kFunction, kCustom, kTool
 
 struct Item {
   Kind kind{};
-  std::string id;
+  std::string id;  // JSON-escaped
   std::string_view status = "in_progress";
   std::string_view phase = "final_answer";  // message
   std::string text;                         // text, arguments or input
@@ -98,7 +100,7 @@ struct Item {
 // One reply: keeps the items, and writes events when it has somewhere to write them.
 class ResponsesReply {
  public:
-  ResponsesReply(const Request& request, ReplyInfo info, std::string* out);
+  ResponsesReply(const Request& request, const ReplyInfo& info, std::string* out);
 
   void on_event(const Event& event);
   void fail(const Error& error);
@@ -128,7 +130,8 @@ class ResponsesReply {
 
   std::string* out_;  // null: nothing is streamed
   CallIds call_ids_;
-  ReplyInfo info_;
+  std::string id_;  // JSON-escaped: callers choose it
+  std::int64_t created_s_;
   std::string model_;
   std::vector<NamespacedTool> namespaced_tools_;
   std::vector<std::string> custom_tools_;
@@ -155,10 +158,11 @@ class ResponsesReply {
   std::string scratch_;
 };
 
-ResponsesReply::ResponsesReply(const Request& request, ReplyInfo info, std::string* out)
+ResponsesReply::ResponsesReply(const Request& request, const ReplyInfo& info, std::string* out)
     : out_(out),
       call_ids_(info.call_ids, request.output.thinking),
-      info_(std::move(info)),
+      id_(json_escaped(info.id)),
+      created_s_(info.created_s),
       model_(request.model),
       namespaced_tools_(request.namespaced_tools),
       custom_tools_(request.custom_tools),
@@ -167,7 +171,7 @@ ResponsesReply::ResponsesReply(const Request& request, ReplyInfo info, std::stri
       after_details_(echo_members(request.responses_echo, kAfterDetails)),
       after_output_(echo_members(request.responses_echo, kAfterOutput)),
       after_usage_(echo_members(request.responses_echo, kAfterUsage)),
-      completed_s_(info_.created_s) {}
+      completed_s_(info.created_s) {}
 
 void ResponsesReply::on_event(const Event& event) {
   if (ended_) {
@@ -251,8 +255,8 @@ void ResponsesReply::on_arguments(std::string_view text) {
 
 void ResponsesReply::open(Item item) {
   constexpr std::array<std::string_view, 5> kPrefix = {"msg", "rs", "fc", "ctc", "tsc"};
-  item.id = fmt::format("{}_{}_{}", kPrefix[static_cast<std::size_t>(item.kind)], info_.id,
-                        items_.size());
+  item.id =
+      fmt::format("{}_{}_{}", kPrefix[static_cast<std::size_t>(item.kind)], id_, items_.size());
   items_.push_back(std::move(item));
   open_ = true;
   if (out_ == nullptr) {
@@ -392,10 +396,9 @@ void ResponsesReply::fail(const Error& error) {
 }
 
 std::string ResponsesReply::response() const {
-  std::string out = "{\"id\":";
-  append_json_string(info_.id, out);
-  out.append(",\"object\":\"response\",\"created_at\":");
-  append_int(info_.created_s, out);
+  std::string out = "{\"id\":\"";
+  out.append(id_).append("\",\"object\":\"response\",\"created_at\":");
+  append_int(created_s_, out);
   out.append(",\"status\":\"").append(status_).append("\",\"background\":false,\"completed_at\":");
   if (status_ == "completed" || status_ == "incomplete") {
     append_int(completed_s_, out);
@@ -508,7 +511,7 @@ void ResponsesReply::append_item(const Item& item, std::string& out) const {
     }
     out.push_back(']');
     if (item.kind == Kind::kReasoning) {
-      out.append(",\"summary\":[],\"encrypted_content\":\"").append(info_.id).append("-0\"");
+      out.append(",\"summary\":[],\"encrypted_content\":\"").append(id_).append("-0\"");
     }
     out.push_back('}');
     return;
@@ -532,8 +535,8 @@ void ResponsesReply::append_item(const Item& item, std::string& out) const {
 
 class ResponsesStream final : public StreamEncoder {
  public:
-  ResponsesStream(const Request& request, ReplyInfo info, std::string& out)
-      : out_(out), reply_(request, std::move(info), &out) {}
+  ResponsesStream(const Request& request, const ReplyInfo& info, std::string& out)
+      : out_(out), reply_(request, info, &out) {}
   void on_event(const Event& event) override { reply_.on_event(event); }
   void fail(const Error& error) override { reply_.fail(error); }
   void keep_alive() override { out_.append(kKeepAliveComment); }
@@ -546,8 +549,7 @@ class ResponsesStream final : public StreamEncoder {
 
 class ResponsesWhole final : public WholeEncoder {
  public:
-  ResponsesWhole(const Request& request, ReplyInfo info)
-      : reply_(request, std::move(info), nullptr) {}
+  ResponsesWhole(const Request& request, const ReplyInfo& info) : reply_(request, info, nullptr) {}
   void on_event(const Event& event) override { reply_.on_event(event); }
   void set_completed_s(std::int64_t unix_s) override { reply_.set_completed_s(unix_s); }
   [[nodiscard]] std::string body() override { return reply_.response(); }
@@ -561,11 +563,11 @@ class ResponsesWhole final : public WholeEncoder {
 std::unique_ptr<StreamEncoder> make_responses_stream(const Request& request,
                                                      ReplyInfo info,
                                                      std::string& out) {
-  return std::make_unique<ResponsesStream>(request, std::move(info), out);
+  return std::make_unique<ResponsesStream>(request, info, out);
 }
 
 std::unique_ptr<WholeEncoder> make_responses_whole(const Request& request, ReplyInfo info) {
-  return std::make_unique<ResponsesWhole>(request, std::move(info));
+  return std::make_unique<ResponsesWhole>(request, info);
 }
 
 }  // namespace galley::recipe

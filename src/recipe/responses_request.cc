@@ -1,4 +1,5 @@
 #include <array>
+#include <charconv>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,6 +46,15 @@ constexpr std::array<std::string_view, 26> kKnownFields = {
     // Asks for parts of the reply that are always there or never.
     "include",
 };
+
+// The double that prints as `value` does: 0.3F is 0.3, not 0.30000001192092896.
+double shortest(float value) {
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
+  double out{};
+  std::from_chars(std::begin(digits), end.ptr, out);
+  return out;
+}
 
 // The body, typed but not judged.
 struct Body {
@@ -109,12 +119,11 @@ class Reader {
     out_.echo.push_back({std::string(key), std::move(value)});
   }
 
-  // The reference keeps single precision, so 0.3 comes back as 0.30000001192092896.
   void echo_float(std::string_view key, std::optional<float> value) {
     if (!value) {
       echo(key, Json(1.0));
     } else if (compat_ == Compat::kRecipe02) {
-      echo(key, Json(double{*value}));
+      echo(key, Json(shortest(*value)));
     } else {
       echo(key, *body_.find(key));
     }

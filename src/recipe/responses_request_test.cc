@@ -469,7 +469,7 @@ TEST(ResponsesRequest, Echo) {
       R"("tools":[],"top_logprobs":0,"top_p":1.0,"user":null})");
   const std::string full =
       R"("input":"json","instructions":"i","max_output_tokens":9,"reasoning":{"effort":"minimal","generate_summary":"concise"},)"
-      R"("temperature":0.3,"text":{"format":{"type":"json_object"},"verbosity":"low"},)"
+      R"("temperature":0.123456789012,"text":{"format":{"type":"json_object"},"verbosity":"low"},)"
       R"("tools":[{"type":"function","name":"f"},{"type":"x"},{"type":"web_search","user_location":{"city":"Oslo"}},)"
       R"({"type":"namespace","name":"n","tools":[{"type":"function","name":"g","strict":false}]},)"
       R"({"type":"custom","name":"apply_patch","description":"d"},{"type":"tool_search","execution":"client"}],)"
@@ -487,11 +487,10 @@ TEST(ResponsesRequest, Echo) {
       tools + R"("top_logprobs":3,"top_p":1)";
   EXPECT_EQ(
       echo(full),
-      start + "0.3" + middle +
+      start + "0.123456789012" + middle +
           R"(,"user":"u","metadata":{"k":"v"},"parallel_tool_calls":false,)"
           R"("previous_response_id":"resp_1","prompt_cache_key":"key","safety_identifier":"s"})");
-  EXPECT_EQ(echo(full, Compat::kRecipe02),
-            start + "0.30000001192092896" + middle + R"(.0,"user":"u"})");
+  EXPECT_EQ(echo(full, Compat::kRecipe02), start + "0.12345679" + middle + R"(.0,"user":"u"})");
   const Result<Request> schema = parse(
       R"("input":"q","text":{"format":{"type":"json_schema","name":"s","schema":{"type":"object"},"strict":false}})");
   ASSERT_TRUE(schema);

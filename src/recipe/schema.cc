@@ -573,9 +573,9 @@ std::vector<Keyword> kept_keywords(std::string_view type) {
   return {{"description", "string"}};
 }
 
-class StrictNormalizer {
+class StrictNormaliser {
  public:
-  explicit StrictNormalizer(StrictUse use) : use_(use) {}
+  explicit StrictNormaliser(StrictUse use) : use_(use) {}
 
   std::expected<StrictSchema, StrictError> run(const Json& schema) {
     StrictSchema out;
@@ -878,8 +878,8 @@ Result<void> check_schema(const Json& schema) {
   return SchemaChecker(schema).check();
 }
 
-std::expected<StrictSchema, StrictError> normalize_strict(const Json& schema, StrictUse use) {
-  return StrictNormalizer(use).run(schema);
+std::expected<StrictSchema, StrictError> normalise_strict(const Json& schema, StrictUse use) {
+  return StrictNormaliser(use).run(schema);
 }
 
 Result<void> settle_tool_schema(Tool& tool,
@@ -888,7 +888,7 @@ Result<void> settle_tool_schema(Tool& tool,
                                 std::vector<std::string>& notes) {
   if (tool.strict == true) {
     const Json empty_object(JsonObject{{"type", "object"}});
-    auto strict = normalize_strict(tool.parameters ? *tool.parameters : empty_object,
+    auto strict = normalise_strict(tool.parameters ? *tool.parameters : empty_object,
                                    StrictUse::kToolParameters);
     if (!strict) {
       return placed(std::move(strict.error().error),
@@ -935,7 +935,7 @@ Result<void> settle_response_schema(ResponseFormat& format,
     format.constraint_schema = format.schema;
     return {};
   }
-  auto normal = normalize_strict(format.schema, StrictUse::kResponseFormat);
+  auto normal = normalise_strict(format.schema, StrictUse::kResponseFormat);
   if (!normal) {
     return placed(std::move(normal.error().error), normal.error().misfit ? kIntroduction : "",
                   where);

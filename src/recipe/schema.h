@@ -43,7 +43,7 @@ struct StrictError {
   Error error;
   bool misfit = false;
 };
-[[nodiscard]] std::expected<StrictSchema, StrictError> normalize_strict(const Json& schema,
+[[nodiscard]] std::expected<StrictSchema, StrictError> normalise_strict(const Json& schema,
                                                                         StrictUse use);
 
 // Replaces `tool.parameters`, as sent, by what is rendered, after checking it: the normalised

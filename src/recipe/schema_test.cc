@@ -179,11 +179,11 @@ TEST(CheckSchema, LinearInItsInput) {
                                {"required", Json(std::move(names))},
                                {"$defs", Json(std::move(table))}});
   EXPECT_TRUE(check_schema(schema));
-  EXPECT_TRUE(normalize_strict(schema, StrictUse::kToolParameters));
+  EXPECT_TRUE(normalise_strict(schema, StrictUse::kToolParameters));
 }
 
 std::string strict(std::string_view text, StrictUse use = StrictUse::kToolParameters) {
-  const auto schema = normalize_strict(parsed(text), use);
+  const auto schema = normalise_strict(parsed(text), use);
   return schema ? to_json(schema->rendered)
                 : (schema.error().misfit ? "misfit" : schema.error().error.what);
 }
@@ -195,7 +195,7 @@ TEST(StrictSchema, HasTheFixedShape) {
       R"({"type":"object","properties":{"z":{"type":"string"},"a":{"type":["integer","null"]}},)"
       R"("additionalProperties":false,"required":["z","a"],"description":"d"})");
   const auto property = [](std::string_view text) {
-    const auto schema = normalize_strict(
+    const auto schema = normalise_strict(
         parsed(R"({"type":"object","properties":{"p":)" + std::string(text) + "}}"),
         StrictUse::kToolParameters);
     return schema ? to_json((*schema->rendered.find("properties")->object())[0].value)
@@ -267,7 +267,7 @@ TEST(StrictSchema, RefusesOpenObjects) {
 }
 
 TEST(StrictSchema, CompleteKeepsWhatRenderedLoses) {
-  const auto schema = normalize_strict(
+  const auto schema = normalise_strict(
       parsed(R"({"type":"object","properties":{"a":{"$ref":"#/$defs/x"},)"
              R"("b":{"type":"string","minLength":2}},"$defs":{"x":{"type":"object",)"
              R"("properties":{"c":{"type":"integer","enum":[1]}}}}})"),

@@ -1,11 +1,9 @@
 #include "recipe/tokenizer.h"
 
 #include <array>
-#include <fmt/core.h>
-#include <fstream>
 #include <simdjson.h>
-#include <system_error>
 
+#include "base/file.h"
 #include "recipe/bpe.h"
 #include "recipe/byte_trie.h"
 #include "recipe/limits.h"
@@ -57,20 +55,7 @@ Tokenizer::~Tokenizer() = default;
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_file(const std::filesystem::path& path,
                                                               const TokenizerOptions& options) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) {
-    return fail(Code::kNotFound, "cannot read the tokenizer file", path.string());
-  }
-  if (size > kTokenizerJsonBytesMax) {
-    return fail(Code::kTooLarge, fmt::format("larger than {} bytes", kTokenizerJsonBytesMax),
-                path.string());
-  }
-  std::string json(size, '\0');
-  if (!file.read(json.data(), static_cast<std::streamsize>(size))) {
-    return fail(Code::kNotFound, "cannot read the tokenizer file", path.string());
-  }
+  GALLEY_TRY(const std::string json, read_file(path.string(), Bytes(kTokenizerJsonBytesMax)));
   auto tokenizer = from_json(json, options);
   if (!tokenizer) {
     return in_step(path.string(), std::move(tokenizer).error());

@@ -26,7 +26,8 @@ struct TokenizerOptions {
 class Tokenizer {
  public:
   // Errors: kInvalidArgument naming what in the file is missing, malformed or not supported;
-  // kNotFound for no file.
+  // kNotFound for no file; kTooLarge above kTokenizerJsonBytesMax; kUnavailable when it cannot be
+  // read.
   static Result<std::shared_ptr<const Tokenizer>> from_file(const std::filesystem::path& path,
                                                             const TokenizerOptions& options = {});
   static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json,

@@ -9,7 +9,6 @@
 #include <initializer_list>
 #include <optional>
 #include <simdjson.h>
-#include <span>
 #include <unordered_map>
 
 #include "recipe/limits.h"

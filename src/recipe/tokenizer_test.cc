@@ -2,14 +2,15 @@
 // goldens and vectors with the V4 vocabulary, properties of random text with our small one.
 #include "recipe/tokenizer.h"
 
-#include <algorithm>
-#include <future>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <random>
 #include <sstream>
 #include <string>
 
 #include "recipe/json.h"
+#include "recipe/limits.h"
 #include "recipe/tokenizer_for_test.h"
 
 namespace galley::recipe {
@@ -245,34 +246,20 @@ TEST(Tokenizer, LongPiecesEndInTime) {
   }
 }
 
-TEST(Tokenizer, ThreadsShareOne) {
-  std::mt19937 random(6);
-  std::vector<std::string> texts;
-  std::vector<std::vector<TokenId>> expected;
-  for (int i = 0; i != 200; ++i) {
-    texts.push_back(random_text(random, 200));
-    expected.push_back(encode(small(), texts.back()));
-  }
-  std::vector<std::future<bool>> threads;
-  for (int thread = 0; thread != 4; ++thread) {
-    threads.push_back(std::async(std::launch::async, [&] {
-      return std::ranges::equal(texts, expected, [](const auto& text, const auto& ids) {
-        return encode(small(), text) == ids && small().decode(ids) == text;
-      });
-    }));
-  }
-  for (std::future<bool>& thread : threads) {
-    EXPECT_TRUE(thread.get());
-  }
-}
-
-TEST(Tokenizer, AMissingFileIsNotFound) {
+TEST(Tokenizer, FilesThatCannotBeRead) {
   const auto tokenizer = Tokenizer::from_file(GALLEY_TESTS_DIR "/data/no such file");
   ASSERT_FALSE(tokenizer);
   EXPECT_EQ(tokenizer.error().code, Code::kNotFound);
   const auto folder = Tokenizer::from_file(GALLEY_TESTS_DIR "/data");
   ASSERT_FALSE(folder);
-  EXPECT_EQ(folder.error().code, Code::kNotFound);
+  EXPECT_EQ(folder.error().code, Code::kInvalidArgument);
+  const std::string large = testing::TempDir() + "too_large_tokenizer.json";
+  std::ofstream(large).close();
+  std::filesystem::resize_file(large, kTokenizerJsonBytesMax + 1);  // a hole, nothing is written
+  const auto refused = Tokenizer::from_file(large);
+  std::filesystem::remove(large);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kTooLarge);
 }
 
 }  // namespace
