@@ -37,6 +37,9 @@ Result<bool> check(const Flags& flags) {
       }
     }
   }
+  if (passed + failed == 0) {
+    return fail(Code::kInvalidArgument, "no record was checked");
+  }
   fmt::print("{} passed, {} failed\n", passed, failed);
   return failed == 0;
 }

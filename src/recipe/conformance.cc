@@ -28,6 +28,21 @@ using Differences = std::vector<std::string>;
 // ---- small helpers on JSON
 // --------------------------------------------------------------------------------------
 
+// Values of a record that is not what the formats say are read as empty or 0: such a record fails
+// its checks, it cannot break the checker.
+std::string string_of(const Json& value) {
+  return value.string() == nullptr ? std::string() : *value.string();
+}
+
+std::int64_t int_of(const Json& value) {
+  return value.int64() == nullptr ? 0 : *value.int64();
+}
+
+std::span<const JsonMember> members_of(const Json& value) {
+  return value.object() == nullptr ? std::span<const JsonMember>()
+                                   : std::span<const JsonMember>(*value.object());
+}
+
 std::string text_of(const Json& object, std::string_view key) {
   const Json* const value = object.find(key);
   return value == nullptr ? std::string() : string_of(*value);
@@ -47,21 +62,6 @@ const Json& member_of(const Json& object, std::string_view key) {
   static const Json kNull;
   const Json* const value = object.find(key);
   return value == nullptr ? kNull : *value;
-}
-
-// Values of a record that is not what the formats say are read as empty or 0: such a record fails
-// its checks, it cannot break the checker.
-std::string string_of(const Json& value) {
-  return value.string() == nullptr ? std::string() : *value.string();
-}
-
-std::int64_t int_of(const Json& value) {
-  return value.int64() == nullptr ? 0 : *value.int64();
-}
-
-std::span<const JsonMember> members_of(const Json& value) {
-  return value.object() == nullptr ? std::span<const JsonMember>()
-                                   : std::span<const JsonMember>(*value.object());
 }
 
 std::span<const Json> elements_of(const Json& value) {
