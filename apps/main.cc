@@ -1,6 +1,10 @@
+#include <cstdio>
+#include <system_error>
+
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
+#include "apps/input.h"
 
 int main(int argc, char** argv) {
   using namespace galley::apps;
@@ -22,6 +26,12 @@ int main(int argc, char** argv) {
     galley.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return galley.exit(error) == 0 ? 0 : kExitUsage;
+  } catch (const std::system_error& error) {  // fmt: a full disk or a closed pipe behind stdout
+    return report({.code = galley::Code::kUnavailable, .what = error.what(), .where = "stdout"});
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return report(
+        {.code = galley::Code::kUnavailable, .what = "cannot be written", .where = "stdout"});
   }
   return exit_code;
 }

@@ -7,7 +7,6 @@
 #include <memory>
 #include <pthread.h>
 #include <string>
-#include <thread>
 
 #include "apps/commands.h"
 #include "apps/input.h"
@@ -117,13 +116,19 @@ Result<void> serve(const Config& config) {
 
   int signal = 0;
   sigwait(&ending, &signal);
-  pthread_sigmask(SIG_UNBLOCK, &ending, nullptr);
   log.info("draining", {{"connections", server->connection_count()}});
   routes.set_draining();
   server->close_after_answers();
   const Duration bound = config.duration("server.drain_timeout");
   const Duration grace = std::min(kDrainGrace, bound / 2);
-  std::this_thread::sleep_for(grace);
+  // A second signal ends the process at once: in the grace it is taken here, after it by default.
+  const timespec wait = {.tv_sec = grace / std::chrono::seconds(1),
+                         .tv_nsec = grace % std::chrono::seconds(1) / std::chrono::nanoseconds(1)};
+  const int second = sigtimedwait(&ending, nullptr, &wait);
+  pthread_sigmask(SIG_UNBLOCK, &ending, nullptr);
+  if (second > 0) {
+    std::raise(second);
+  }
   const bool drained = server->drain(bound - grace);
   log.info("stopped", {{"all_requests_finished", drained}});
   return {};

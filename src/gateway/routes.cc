@@ -6,11 +6,14 @@
 #include <string>
 #include <utility>
 
+#include "base/quote.h"
 #include "gateway/http_text.h"
 #include "recipe/json.h"
 
 namespace galley::gateway {
 namespace {
+
+constexpr std::size_t kShownBytesMax = 128;  // of what a client sent, in an error that repeats it
 
 using recipe::Compat;
 using recipe::Json;
@@ -182,8 +185,9 @@ Routes::Routes(ReplyContext context, Metrics& metrics, Log& log)
 std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
   const Found found = find_route(head.method, head.path);
   if (found.allow.empty()) {
-    return error(
-        head, {.code = Code::kNotFound, .what = fmt::format("There is no route {}.", head.path)});
+    return error(head,
+                 {.code = Code::kNotFound,
+                  .what = fmt::format("There is no route {}.", quoted(head.path, kShownBytesMax))});
   }
   if (found.route == nullptr) {
     HttpResponse response = error(head, {.code = Code::kInvalidArgument,
@@ -274,7 +278,8 @@ HttpResponse Routes::model(const HttpRequest& request, std::string_view encoded_
   const std::string id = percent_decoded(encoded_id).value_or(std::string(encoded_id));
   if (!context_.codec.options().models.contains(id)) {
     return error(request,
-                 {.code = Code::kNotFound, .what = fmt::format("There is no model '{}'.", id)});
+                 {.code = Code::kNotFound,
+                  .what = fmt::format("There is no model {}.", quoted(id, kShownBytesMax))});
   }
   return json_response(200, asks_as_anthropic(request) ? anthropic_model(id, started_s_)
                                                        : openai_model(id, started_s_));

@@ -187,6 +187,16 @@ TEST_F(RoutesTest, UnknownRoutesAre404) {
   EXPECT_TRUE(anthropic_error(ask("GET", "/v1/nothing", {{"anthropic-version", "2023-06-01"}})));
 }
 
+// What a client sent comes back short and as valid UTF-8.
+TEST_F(RoutesTest, AnErrorRepeatsAPathSafely) {
+  for (const std::string path : {"/\xff", "/v1/models/%ff", "/v1/models/\xff"}) {
+    const HttpResponse response = ask("GET", path);
+    EXPECT_EQ(response.status, 404) << path;
+    EXPECT_TRUE(recipe::parse_json(response.body)) << response.body;
+  }
+  EXPECT_LT(ask("GET", "/" + std::string(8'000, 'x')).body.size(), 500U);
+}
+
 TEST_F(RoutesTest, OtherMethodsAre405WithAllow) {
   const HttpResponse chat = ask("GET", "/v1/chat/completions");
   EXPECT_EQ(chat.status, 405);
