@@ -1,5 +1,7 @@
 #include "kernels/weight.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -16,18 +18,35 @@ T load(const std::byte* bytes, std::size_t index) {
   return value;
 }
 
+// Value of every e4m3 code and every e8m0 scale: two loads instead of two calls in the innermost loop.
+struct Tables {
+  std::array<float, 256> e4m3{};
+  std::array<float, 256> e8m0{};
+  Tables() {
+    for (unsigned code = 0; code < 256; ++code) {
+      e4m3[code] = from_e4m3(static_cast<std::uint8_t>(code));
+      e8m0[code] = from_e8m0(static_cast<std::uint8_t>(code));
+    }
+  }
+};
+const Tables kTables;
+
 float scale_at(const Weight& weight, std::size_t index) {
   return weight.scale_format == ScaleFormat::kF32
              ? load<float>(weight.scales, index)
-             : from_e8m0(load<std::uint8_t>(weight.scales, index));
+             : kTables.e8m0[load<std::uint8_t>(weight.scales, index)];
 }
 
 void dequantise_fp8_row(const Weight& weight, std::size_t row, std::span<float> out) {
   const std::size_t scale_columns = (weight.columns + weight.block - 1) / weight.block;
-  const std::size_t scale_row = row / weight.block * scale_columns;
-  for (std::size_t c = 0; c < weight.columns; ++c) {
-    const float code = from_e4m3(load<std::uint8_t>(weight.data, row * weight.columns + c));
-    out[c] = code * scale_at(weight, scale_row + c / weight.block);
+  const std::size_t scale_row =
+      (weight.format == WeightFormat::kFp8Row ? row : row / weight.block) * scale_columns;
+  for (std::size_t begin = 0; begin < weight.columns; begin += weight.block) {
+    const float scale = scale_at(weight, scale_row + begin / weight.block);
+    const std::size_t end = std::min(weight.columns, begin + weight.block);
+    for (std::size_t c = begin; c < end; ++c) {
+      out[c] = kTables.e4m3[load<std::uint8_t>(weight.data, row * weight.columns + c)] * scale;
+    }
   }
 }
 
@@ -57,6 +76,7 @@ void dequantise_row(const Weight& weight, std::size_t row, std::span<float> out)
       }
       return;
     case WeightFormat::kFp8Block:
+    case WeightFormat::kFp8Row:
       dequantise_fp8_row(weight, row, out);
       return;
     case WeightFormat::kFp4:

@@ -12,6 +12,7 @@ enum class WeightFormat : std::uint8_t {
   kF32,
   kBf16,
   kFp8Block,  // e4m3 codes, one scale a block x block square
+  kFp8Row,    // e4m3 codes, one scale for `block` columns of a row (engram tables)
   kFp4,       // two e2m1 codes a byte, low nibble first; one e8m0 scale for 32 inputs of a row
 };
 
@@ -23,7 +24,7 @@ struct Weight {
   ScaleFormat scale_format = ScaleFormat::kNone;
   std::size_t rows{};
   std::size_t columns{};
-  std::size_t block{};  // kFp8Block: side of a square; kFp4: 32
+  std::size_t block{};  // kFp8Block: side of a square; kFp8Row, kFp4: columns of a scale
   const std::byte* data{};
   const std::byte* scales{};
 
