@@ -638,15 +638,18 @@ std::int64_t rectangle_begin(const SequenceRows& part,
 }  // namespace
 
 void Step::mask_above_cut() {
+  // The layers below are enqueued and may still read the old bounds.
+  auto* const bounds = context_.arena.array<std::int64_t>(rows_);
   for (std::size_t i = 0; i < batch_.size(); ++i) {
     const std::int64_t begin =
         rectangle_begin(batch_[i], context_.plan, sequences_[i].first_position);
     for (std::size_t r = 0; r < sequences_[i].batch_rows; ++r) {
       const std::size_t t = sequences_[i].batch_begin + r;
       const bool kept = positions_[t] >= begin;
-      window_begin_[t] = kept ? std::max(window_begin_[t], begin) : positions_[t] + 1;
+      bounds[t] = kept ? std::max(window_begin_[t], begin) : positions_[t] + 1;
     }
   }
+  window_begin_ = bounds;
 }
 
 // Latent, index key and compressed row of the cut layer come from every row; everything else only

@@ -396,7 +396,7 @@ class OpsCheck {
                                  const std::vector<std::int32_t>& got) {
       const auto want = read<std::int64_t>(tensor);
       for (std::size_t i = 0; i < 8; ++i) {
-        expect(want[t * 8 + i] == i < got.size() ? got[i] : -1, "indexer");
+        expect(want[t * 8 + i] == (i < got.size() ? got[i] : -1), "indexer");
       }
     };
     const auto candidates = read<std::uint8_t>("indexer.candidates");
