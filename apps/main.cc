@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   galley.require_subcommand(1);
   add_serve(galley, exit_code);
   add_config(galley, exit_code);
+  add_model(galley, exit_code);
   CLI::App* recipe =
       galley.add_subcommand("recipe", "What the model really sees: prompts, tokens, replies.");
   recipe->require_subcommand(1);

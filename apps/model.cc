@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <fmt/core.h>
+#include <memory>
+#include <string>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/commands.h"
+#include "apps/input.h"
+#include "kernels/device.h"
+#include "model/checkpoint.h"
+#include "model/golden_check.h"
+
+namespace galley::apps {
+namespace {
+
+int worker_count() {
+  return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+Result<bool> check(const std::string& set) {
+  const auto device = kernels::create_cpu_device(worker_count());
+  GALLEY_TRY(const auto outcomes, model::check_golden_set(set, *device));
+  std::size_t passed = 0;
+  for (const model::GoldenOutcome& outcome : outcomes) {
+    passed += outcome.passed ? 1U : 0U;
+    fmt::print("{:<6} {:<52} max {:<10.3g} relative rms {:<10.3g} {}\n",
+               outcome.passed ? "ok" : "FAILED", outcome.name, outcome.max_error,
+               outcome.relative_rms, outcome.passed ? "" : outcome.detail);
+  }
+  if (outcomes.empty()) {
+    return fail(Code::kInvalidArgument, "nothing was checked", set);
+  }
+  fmt::print("{} passed, {} failed\n", passed, outcomes.size() - passed);
+  return passed == outcomes.size();
+}
+
+std::string or_dash(int layer) {
+  return layer < 0 ? "-" : std::to_string(layer);
+}
+
+Result<bool> inspect(const std::string& directory) {
+  GALLEY_TRY(const model::Checkpoint checkpoint, model::Checkpoint::open(directory));
+  const model::ModelPlan& plan = checkpoint.plan();
+  fmt::print("{:>5}  {:<8} {:>5}  {:>9}  {:>8}  {}\n", "layer", "role", "ratio", "kv source",
+             "list of", "also");
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    const model::LayerPlan& layer = plan.layers[i];
+    std::string also;
+    const auto add = [&also](bool holds, const char* what) {
+      also += holds ? (also.empty() ? "" : ", ") + std::string(what) : "";
+    };
+    add(static_cast<int>(i) == plan.cut, "prefill cut");
+    add(layer.engram, "engram");
+    add(layer.hash_routing, "hash routing");
+    add(layer.candidate_source, "candidates");
+    add(layer.draft_capture, "draft features");
+    fmt::print("{:>5}  {:<8} {:>5}  {:>9}  {:>8}  {}\n", i, name(layer.role), layer.ratio,
+               or_dash(layer.kv_source), or_dash(layer.list_source), also);
+  }
+  const model::CacheLayout& cache = plan.cache;
+  fmt::print("\n{:<34} {:>14}\n", "draft stages", plan.draft_stages);
+  fmt::print("{:<34} {:>14}\n", "kept prompt tokens above the cut", plan.keep);
+  fmt::print("{:<34} {:>14} B\n", "cache, a token", cache.block_bytes / model::kBlockTokens);
+  fmt::print("{:<34} {:>14} B, {} B apart\n", "cache, a block of 128 tokens", cache.block_bytes,
+             cache.block_stride);
+  fmt::print("{:<34} {:>14} B\n", "state kept at a boundary", cache.state_bytes);
+  fmt::print("{:<34} {:>14} B\n", "state of a request", cache.slot_bytes);
+  fmt::print("{:<34} {:>14}\n", "layout fingerprint", plan.fingerprint);
+  return true;
+}
+
+Result<bool> verify(const std::string& directory) {
+  GALLEY_TRY(const model::Checkpoint checkpoint, model::Checkpoint::open(directory));
+  const auto problems = checkpoint.verify(true);
+  for (const model::Checkpoint::Problem& problem : problems) {
+    fmt::print("{}: {}\n", problem.tensor, problem.what);
+  }
+  fmt::print("{} problems\n", problems.size());
+  return problems.empty();
+}
+
+void add_command(CLI::App& model,
+                 const char* command_name,
+                 const char* help,
+                 const char* argument,
+                 Result<bool> (*run)(const std::string&),
+                 int& exit_code) {
+  const auto path = std::make_shared<std::string>();
+  CLI::App* const command = model.add_subcommand(command_name, help);
+  command->add_option(argument, *path)->required();
+  command->callback([path, run, &exit_code] {
+    const auto done = run(*path);
+    exit_code = !done ? report(done.error()) : *done ? 0 : kExitFailure;
+  });
+}
+
+}  // namespace
+
+void add_model(CLI::App& galley, int& exit_code) {
+  CLI::App* const model = galley.add_subcommand(
+      "model", "Checkpoints: what is in them, whether they are whole and right.");
+  model->require_subcommand(1);
+  add_command(*model, "inspect", "Roles of the layers, bytes of cache and state.", "DIR", inspect,
+              exit_code);
+  add_command(*model, "verify",
+              "Reads every tensor; names what is missing, extra, misshapen or not finite.", "DIR",
+              verify, exit_code);
+  add_command(*model, "check", "Runs a golden set (v4/, v41/, ops/) and compares every value.",
+              "SET", check, exit_code);
+}
+
+}  // namespace galley::apps

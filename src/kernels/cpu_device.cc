@@ -1,0 +1,670 @@
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/serial_executor.h"
+#include "base/worker_pool.h"
+#include "kernels/device.h"
+#include "kernels/formats.h"
+#include "kernels/reference/quantise.h"
+
+// The CPU device on reference kernels. Work is split so that each output value is computed by one
+// task, in the order the reference function fixes; the number of workers changes only who computes
+// it.
+namespace galley::kernels {
+namespace {
+
+namespace ref = reference;
+
+thread_local int no_sync_depth = 0;
+
+constexpr std::size_t kRowsPerTask = 8;
+constexpr std::size_t kOutputsPerTask = 16;
+
+class CpuEvent final : public Event {
+ public:
+  [[nodiscard]] bool done() const override {
+    const std::lock_guard lock(mutex_);
+    return pending_ == 0;
+  }
+  void wait() override {
+    GALLEY_ASSERT(!NoSync::active());
+    wait_on_device();
+  }
+  void wait_on_device() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return pending_ == 0; });
+  }
+  void arm() {
+    const std::lock_guard lock(mutex_);
+    ++pending_;
+  }
+  void fire() {
+    {
+      const std::lock_guard lock(mutex_);
+      --pending_;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int pending_ = 0;  // guarded by mutex_
+};
+
+class CpuBuffer final : public Buffer {
+ public:
+  explicit CpuBuffer(std::size_t bytes) : size_(bytes) {
+    constexpr std::size_t kPage = 4096;
+    const std::size_t whole = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+    data_ = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
+    GALLEY_ASSERT(data_ != nullptr);
+    std::fill_n(data_, whole, std::byte{0});
+  }
+  ~CpuBuffer() override { std::free(data_); }
+  CpuBuffer(const CpuBuffer&) = delete;
+  CpuBuffer& operator=(const CpuBuffer&) = delete;
+  [[nodiscard]] std::byte* data() override { return data_; }
+  [[nodiscard]] std::size_t size() const override { return size_; }
+
+ private:
+  std::byte* data_;
+  std::size_t size_;
+};
+
+float rounded(float value, Round round) {
+  return round == Round::kBf16 ? round_to_bf16(value) : value;
+}
+
+void round_all(std::span<float> values, Round round) {
+  if (round == Round::kBf16) {
+    for (float& value : values) {
+      value = round_to_bf16(value);
+    }
+  }
+}
+
+// Rows x of `weight.columns` floats; row t of the result goes to y(t).
+template <class Input, class Output>
+void multiply(const Weight& weight,
+              std::size_t row,
+              std::size_t count,
+              Input x,
+              Output store,
+              std::vector<float>& scratch) {
+  scratch.resize(weight.columns);
+  dequantise_row(weight, row, scratch);
+  for (std::size_t t = 0; t < count; ++t) {
+    store(t, ref::dot(scratch, {x(t), weight.columns}));
+  }
+}
+
+// Which sequence a row of the batch belongs to.
+std::size_t sequence_of(std::span<const SequenceView> sequences, std::size_t row) {
+  std::size_t i = 0;
+  while (row >= sequences[i].batch_begin + sequences[i].batch_rows) {
+    ++i;
+  }
+  return i;
+}
+
+// The row of position p: in the batch when it is there, else in the ring. Null below position 0.
+const float* row_at(const SequenceView& sequence,
+                    const RingView& ring,
+                    const float* batch,
+                    std::int64_t p) {
+  if (p < 0) {
+    return nullptr;
+  }
+  if (p >= sequence.first_position) {
+    const auto t = sequence.batch_begin + static_cast<std::size_t>(p - sequence.first_position);
+    return batch + t * ring.width;
+  }
+  return ring.data + static_cast<std::size_t>(p) % ring.rows * ring.width;
+}
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(int threads) : pool_(threads) {}
+
+  void record(Event& event) override {
+    auto& cpu_event = static_cast<CpuEvent&>(event);
+    cpu_event.arm();
+    executor_.post([&cpu_event] { cpu_event.fire(); });
+  }
+  void wait(Event& event) override {
+    executor_.post([&cpu_event = static_cast<CpuEvent&>(event)] { cpu_event.wait_on_device(); });
+  }
+  void synchronise() override {
+    GALLEY_ASSERT(!NoSync::active());
+    CpuEvent event;
+    record(event);
+    event.wait();
+  }
+
+  void embed(const EmbedArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::size_t hidden = a.table.columns;
+      const std::span<float> first(a.out + t * a.streams * hidden, hidden);
+      if (a.overrides != nullptr && a.overrides[t] != nullptr) {
+        std::copy_n(a.overrides[t], hidden, first.begin());
+      } else {
+        dequantise_row(a.table, static_cast<std::size_t>(a.tokens[t]), first);
+      }
+      for (std::size_t i = 1; i < a.streams; ++i) {
+        std::ranges::copy(first, first.data() + i * hidden);
+      }
+    });
+  }
+
+  void linear(const LinearArgs& a) override {
+    executor_.post([this, a] {
+      const std::size_t columns = a.weight.columns;
+      const float* x = a.x;
+      std::size_t stride = a.x_stride;
+      if (a.activation_block > 0 && a.weight.quantised()) {
+        activations_.resize(a.rows * columns);
+        pool_.run(a.rows, [&](std::size_t t) {
+          const std::span<float> row(activations_.data() + t * columns, columns);
+          std::copy_n(a.x + t * a.x_stride, columns, row.begin());
+          ref::fake_quantise_fp8(row, std::min(a.activation_block, columns));
+        });
+        x = activations_.data();
+        stride = columns;
+      }
+      pool_.run((a.outputs + kOutputsPerTask - 1) / kOutputsPerTask, [&](std::size_t task) {
+        thread_local std::vector<float> scratch;
+        const std::size_t end = std::min(a.outputs, (task + 1) * kOutputsPerTask);
+        for (std::size_t r = task * kOutputsPerTask; r < end; ++r) {
+          multiply(
+              a.weight, a.row_begin + r, a.rows, [&](std::size_t t) { return x + t * stride; },
+              [&](std::size_t t, float value) {
+                a.y[t * a.y_stride + r] = rounded(value, a.round);
+              },
+              scratch);
+        }
+      });
+    });
+  }
+
+  void norm(const NormArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::span<float> y(a.y + t * a.y_stride, a.width);
+      ref::rms_norm({a.x + t * a.x_stride, a.width}, a.weight, a.eps, y);
+      round_all(y, a.round);
+    });
+  }
+
+  void rope(const RopeArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::int64_t position = a.positions[t] / a.multiple * a.multiple;
+      for (std::size_t h = 0; h < a.heads; ++h) {
+        const std::span<float> head(a.x + (t * a.heads + h) * a.width, a.width);
+        ref::rope(head, position, a.frequencies, a.inverse);
+        round_all(head, a.round);
+      }
+    });
+  }
+
+  void quantise(const QuantiseArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      if (a.hadamard) {
+        ref::hadamard({a.x + t * a.width, a.width});
+      }
+      const std::span<float> row(a.x + t * a.width, a.channels);
+      switch (a.quantiser) {
+        case Quantiser::kNone:
+          return;
+        case Quantiser::kFp8:
+          return ref::fake_quantise_fp8(row, a.block);
+        case Quantiser::kFp4:
+          return ref::fake_quantise_fp4(row, a.block);
+        case Quantiser::kFp4E4m3:
+          return ref::fake_quantise_fp4_e4m3(row, a.block);
+      }
+    });
+  }
+
+  void mix(const MixArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::size_t n = a.streams;
+      const std::span<const float> x(a.x + t * n * a.hidden, n * a.hidden);
+      if (a.post == nullptr) {
+        return ref::mix_head(x, a.weights, a.options, {a.pre + t * n, n});
+      }
+      ref::mix(x, a.weights, a.options, {a.pre + t * n, n}, {a.post + t * n, n},
+               {a.comb + t * n * n, n * n});
+    });
+  }
+
+  void collapse(const CollapseArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::size_t n = a.streams;
+      const std::vector<float> mean(n, 1.0F / static_cast<float>(n));
+      const std::span<const float> pre = a.pre == nullptr
+                                             ? std::span<const float>(mean)
+                                             : std::span<const float>(a.pre + t * n, n);
+      const std::span<float> y(a.y + t * a.y_stride, a.hidden);
+      ref::collapse({a.x + t * n * a.hidden, n * a.hidden}, pre, y);
+      round_all(y, a.round);
+    });
+  }
+
+  void expand(const ExpandArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::size_t n = a.streams;
+      const std::span<float> x(a.x + t * n * a.hidden, n * a.hidden);
+      ref::expand({a.y + t * a.hidden, a.hidden}, {a.post + t * n, n}, {a.comb + t * n * n, n * n},
+                  x);
+      round_all(x, a.round);
+    });
+  }
+
+  void ring_write(const RingWriteArgs& a) override {
+    executor_.post([this, a] {
+      pool_.run(a.sequences.size(), [&](std::size_t i) {
+        const SequenceView& sequence = a.sequences[i];
+        const RingView& ring = a.rings[i];
+        // Of more rows than the ring holds only the last survive.
+        const std::size_t skip =
+            sequence.batch_rows > ring.rows ? sequence.batch_rows - ring.rows : 0;
+        for (std::size_t r = skip; r < sequence.batch_rows; ++r) {
+          const auto slot = static_cast<std::size_t>(sequence.first_position) + r;
+          std::copy_n(a.x + (sequence.batch_begin + r) * ring.width, ring.width,
+                      ring.data + slot % ring.rows * ring.width);
+        }
+      });
+    });
+  }
+
+  void pool(const PoolArgs& a) override {
+    executor_.post([this, a] {
+      const std::size_t rows = batch_rows(a.sequences);
+      pool_.run(rows, [&](std::size_t t) {
+        const std::size_t i = sequence_of(a.sequences, t);
+        const SequenceView& sequence = a.sequences[i];
+        const std::int64_t p =
+            sequence.first_position + static_cast<std::int64_t>(t - sequence.batch_begin);
+        if ((p + 1) % a.ratio != 0) {
+          return;
+        }
+        std::vector<const float*> values;
+        std::vector<const float*> gates;
+        const auto add = [&](std::int64_t position, std::size_t channel) {
+          const float* const value = row_at(sequence, a.value_rings[i], a.values, position);
+          const float* const gate = row_at(sequence, a.gate_rings[i], a.gates, position);
+          values.push_back(value == nullptr ? nullptr : value + channel);
+          gates.push_back(gate == nullptr ? nullptr : gate + channel);
+        };
+        const std::int64_t begin = p + 1 - a.ratio;
+        for (std::int64_t s = 0; a.overlap && s < a.ratio; ++s) {
+          add(begin - a.ratio + s, 0);
+        }
+        for (std::int64_t s = 0; s < a.ratio; ++s) {
+          add(begin + s, a.overlap ? a.width : 0);
+        }
+        const std::span<float> out(a.out + t * a.width, a.width);
+        ref::pool(values, gates, out);
+        round_all(out, a.round);
+      });
+    });
+  }
+
+  void paged_write(const PagedWriteArgs& a) override {
+    executor_.post([this, a] {
+      pool_.run(a.sequences.size(), [&](std::size_t i) {
+        const SequenceView& sequence = a.sequences[i];
+        for (std::size_t r = 0; r < sequence.batch_rows; ++r) {
+          const std::int64_t end = sequence.first_position + static_cast<std::int64_t>(r) + 1;
+          if (end % a.ratio == 0 && end > a.write_floors[i]) {
+            const PagedView& pages = a.pages[i];
+            std::copy_n(a.x + (sequence.batch_begin + r) * pages.width, pages.width,
+                        pages.row(end / a.ratio - 1));
+          }
+        }
+      });
+    });
+  }
+
+  void select(const SelectArgs& a) override {
+    executor_.post([this, a] {
+      pool_.run(batch_rows(a.sequences), [&](std::size_t t) { select_row(a, t); });
+    });
+  }
+
+  void attention(const AttentionArgs& a) override {
+    executor_.post([this, a] {
+      pool_.run(batch_rows(a.sequences), [&](std::size_t t) { attend_row(a, t); });
+    });
+  }
+
+  void route(const RouteArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      std::vector<float> scores(a.experts);
+      ref::router_scores({a.logits + t * a.experts, a.experts}, a.temperature, scores);
+      const ref::Routing routing = {{a.expert_ids + t * a.chosen, a.chosen},
+                                    {a.weights + t * a.chosen, a.chosen}};
+      const bool image = a.is_image[t] != 0 && !a.image_bias.empty();
+      if (a.table != nullptr && !image) {
+        const auto token = static_cast<std::size_t>(a.tokens[t]);
+        return ref::route_fixed(scores, {a.table + token * a.chosen, a.chosen}, a.scale, routing);
+      }
+      ref::route(scores, image ? a.image_bias : a.bias, a.scale, routing);
+    });
+  }
+
+  void experts(const ExpertsArgs& a) override {
+    executor_.post([this, a] { run_experts(a); });
+  }
+
+  void engram_hash(const EngramHashArgs& a) override {
+    executor_.post([this, a] {
+      const auto columns = static_cast<std::size_t>((a.ngram - 1) * a.heads);
+      pool_.run(batch_rows(a.sequences), [&](std::size_t t) {
+        const std::size_t i = sequence_of(a.sequences, t);
+        const std::int64_t p = a.sequences[i].first_position +
+                               static_cast<std::int64_t>(t - a.sequences[i].batch_begin);
+        std::vector<std::int64_t> tokens(static_cast<std::size_t>(a.ngram), a.pad);
+        // A dead token (image, or before the start) hides everything further back.
+        for (std::int64_t back = 0; back < a.ngram && back <= p && a.histories[i][p - back] >= 0;
+             ++back) {
+          tokens[static_cast<std::size_t>(back)] = a.histories[i][p - back];
+        }
+        ref::engram_hash(*a.layout, a.heads, tokens, {a.row_ids + t * columns, columns});
+      });
+    });
+  }
+
+  void engram_gather(const EngramGatherArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      for (std::size_t c = 0; c < a.columns; ++c) {
+        const auto id = static_cast<std::size_t>(a.row_ids[t * a.columns + c]);
+        dequantise_row(a.table, id,
+                       {a.out + (t * a.columns + c) * a.table.columns, a.table.columns});
+      }
+    });
+  }
+
+  void engram_add(const EngramAddArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::size_t keys = a.streams * a.hidden;
+      const float* const kv = a.kv + t * (keys + a.hidden);
+      const std::span<float> x(a.x + t * keys, keys);
+      ref::engram_add(a.gate, {kv, keys}, {kv + keys, a.hidden}, a.is_image[t] != 0, x,
+                      {a.gates + t * a.streams, a.streams});
+      round_all(x, a.round);
+    });
+  }
+
+  void gather(const GatherArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      std::copy_n(a.x + static_cast<std::size_t>(a.indices[t]) * a.width, a.width,
+                  a.y + t * a.width);
+    });
+  }
+
+  void position_bias(const PositionBiasArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const float* const bias =
+          a.bias.data() + static_cast<std::size_t>(a.positions[t]) % a.period * a.width;
+      for (std::size_t c = 0; c < a.width; ++c) {
+        a.x[t * a.width + c] += bias[c];
+      }
+    });
+  }
+
+  void draft_chain(const DraftChainArgs& a) override {
+    executor_.post([this, a] { run_draft_chain(a); });
+  }
+
+ private:
+  static std::size_t batch_rows(std::span<const SequenceView> sequences) {
+    return sequences.empty() ? 0 : sequences.back().batch_begin + sequences.back().batch_rows;
+  }
+
+  template <class F>
+  void by_rows(std::size_t rows, F row) {
+    executor_.post([this, rows, row] {
+      pool_.run((rows + kRowsPerTask - 1) / kRowsPerTask, [&](std::size_t task) {
+        const std::size_t end = std::min(rows, (task + 1) * kRowsPerTask);
+        for (std::size_t t = task * kRowsPerTask; t < end; ++t) {
+          row(t);
+        }
+      });
+    });
+  }
+
+  static void select_row(const SelectArgs& a, std::size_t t) {
+    const PagedView& keys = a.keys[sequence_of(a.sequences, t)];
+    const std::int64_t visible = (a.positions[t] + 1) / a.ratio;
+    std::vector<float> weights(a.heads);
+    for (std::size_t h = 0; h < a.heads; ++h) {
+      weights[h] = a.weights[t * a.heads + h] * a.weight_scale;
+    }
+    std::uint8_t* const kept =
+        a.candidates == nullptr ? nullptr : a.candidates + t * a.candidate_stride;
+    const std::span<const float> q(a.q + t * a.heads * a.width, a.heads * a.width);
+    std::vector<float> scores(static_cast<std::size_t>(visible),
+                              -std::numeric_limits<float>::infinity());
+    for (std::int64_t j = 0; j < visible; ++j) {
+      const auto block = static_cast<std::size_t>(j) / std::max<std::size_t>(a.candidate_block, 1);
+      if (kept != nullptr && !a.publish_candidates &&
+          ((kept[block / 8] >> (block % 8)) & 1U) == 0) {
+        continue;
+      }
+      scores[static_cast<std::size_t>(j)] = ref::index_score(q, weights, {keys.row(j), a.width});
+    }
+    if (a.publish_candidates && kept != nullptr) {
+      std::vector<std::uint8_t> positions(scores.size());
+      ref::keep_candidates(scores, a.candidate_block, a.candidate_blocks_kept, positions);
+      std::fill_n(kept, a.candidate_stride, std::uint8_t{0});
+      for (std::size_t j = 0; j < positions.size(); j += a.candidate_block) {
+        const std::size_t block = j / a.candidate_block;
+        kept[block / 8] =
+            static_cast<std::uint8_t>(kept[block / 8] | (positions[j] << (block % 8)));
+      }
+    }
+    const std::vector<std::int32_t> best = ref::top_k(scores, a.top_k);
+    std::int32_t* const list = a.list + t * a.top_k;
+    std::fill(std::ranges::copy(best, list).out, list + a.top_k, -1);
+    if (a.margin != nullptr) {
+      a.margin[t] = std::numeric_limits<float>::infinity();
+      if (scores.size() > a.top_k) {
+        std::ranges::sort(scores, std::ranges::greater{});
+        a.margin[t] = scores[a.top_k - 1] - scores[a.top_k];
+      }
+    }
+  }
+
+  static void attend_row(const AttentionArgs& a, std::size_t t) {
+    const std::size_t i = sequence_of(a.sequences, t);
+    const SequenceView& sequence = a.sequences[i];
+    const std::int64_t p = a.positions[t];
+    std::vector<const float*> keys;
+    const auto window = static_cast<std::int64_t>(a.window);
+    // A draft block hangs behind the last verified position: all its rows share that position's
+    // window.
+    const std::int64_t end = a.block_rows_see_all ? sequence.first_position - 1 : p;
+    for (std::int64_t k = std::max({std::int64_t{0}, end - window + 1, a.window_begin[t]});
+         k <= end; ++k) {
+      keys.push_back(row_at(sequence, a.rings[i], a.kv, k));
+    }
+    for (std::size_t r = 0; a.block_rows_see_all && r < sequence.batch_rows; ++r) {
+      keys.push_back(a.kv + (sequence.batch_begin + r) * a.width);
+    }
+    if (!a.compressed.empty()) {
+      const PagedView& pages = a.compressed[i];
+      if (a.list == nullptr) {
+        for (std::int64_t j = 0; j < (p + 1) / a.ratio; ++j) {
+          keys.push_back(pages.row(j));
+        }
+      } else {
+        for (std::size_t n = 0; n < a.list_stride && a.list[t * a.list_stride + n] >= 0; ++n) {
+          keys.push_back(pages.row(a.list[t * a.list_stride + n]));
+        }
+      }
+    }
+    for (std::size_t h = 0; h < a.heads; ++h) {
+      const std::size_t at = (t * a.heads + h) * a.width;
+      const std::span<float> out(a.out + at, a.width);
+      ref::attend({a.q + at, a.width}, keys, a.scale, a.sinks[h], out);
+      round_all(out, a.round);
+    }
+  }
+
+  // y(t) for the rows of one expert: w2 . bf16(swiglu(w1 x, w3 x) * weight).
+  template <class Rows, class Store>
+  static void run_expert(const ExpertsArgs& a,
+                         const ExpertWeights& expert,
+                         const Rows& rows,
+                         const float* x,
+                         Store store) {
+    std::vector<float> scratch;
+    std::vector<float> gate(rows.size() * a.intermediate);
+    std::vector<float> up(gate.size());
+    const auto input = [&](std::size_t n) { return x + rows[n].row * a.hidden; };
+    for (std::size_t r = 0; r < a.intermediate; ++r) {
+      multiply(
+          expert.w1, r, rows.size(), input,
+          [&](std::size_t n, float v) { gate[n * a.intermediate + r] = rounded(v, a.round); },
+          scratch);
+      multiply(
+          expert.w3, r, rows.size(), input,
+          [&](std::size_t n, float v) { up[n * a.intermediate + r] = rounded(v, a.round); },
+          scratch);
+    }
+    for (std::size_t n = 0; n < rows.size(); ++n) {
+      const std::span<float> h(gate.data() + n * a.intermediate, a.intermediate);
+      ref::swiglu(h, {up.data() + n * a.intermediate, a.intermediate}, a.limit, rows[n].weight, h);
+      round_all(h, a.round);
+      if (a.activation_block > 0 && expert.w2.quantised()) {
+        ref::fake_quantise_fp8(h, std::min(a.activation_block, a.intermediate));
+      }
+    }
+    for (std::size_t r = 0; r < a.hidden; ++r) {
+      multiply(
+          expert.w2, r, rows.size(),
+          [&](std::size_t n) { return gate.data() + n * a.intermediate; },
+          [&](std::size_t n, float v) { store(n, r, rounded(v, a.round)); }, scratch);
+    }
+  }
+
+  void run_experts(const ExpertsArgs& a) {
+    struct Use {
+      std::size_t row;
+      std::size_t slot;
+      float weight;
+    };
+    const float* x = a.x;
+    if (a.activation_block > 0 && a.shared.w1.quantised()) {
+      activations_.assign(a.x, a.x + a.rows * a.hidden);
+      pool_.run(a.rows, [&](std::size_t t) {
+        ref::fake_quantise_fp8({activations_.data() + t * a.hidden, a.hidden},
+                               std::min(a.activation_block, a.hidden));
+      });
+      x = activations_.data();
+    }
+    std::vector<std::vector<Use>> uses(a.experts.size() + 1);
+    for (std::size_t t = 0; t < a.rows; ++t) {
+      for (std::size_t s = 0; s < a.chosen; ++s) {
+        const auto expert = static_cast<std::size_t>(a.expert_ids[t * a.chosen + s]);
+        uses[expert].push_back({t, s, a.weights[t * a.chosen + s]});
+      }
+      uses.back().push_back({t, a.chosen, 1.0F});
+    }
+    const std::size_t slots = a.chosen + 1;
+    partial_.resize(a.rows * slots * a.hidden);
+    pool_.run(uses.size(), [&](std::size_t e) {
+      const ExpertWeights& expert = e < a.experts.size() ? a.experts[e] : a.shared;
+      run_expert(a, expert, uses[e], x, [&](std::size_t n, std::size_t r, float value) {
+        partial_[(uses[e][n].row * slots + uses[e][n].slot) * a.hidden + r] = value;
+      });
+    });
+    // Routed experts in ascending order, then the shared one.
+    pool_.run(a.rows, [&](std::size_t t) {
+      for (std::size_t c = 0; c < a.hidden; ++c) {
+        float sum = 0;
+        for (std::size_t s = 0; s < slots; ++s) {
+          sum += partial_[(t * slots + s) * a.hidden + c];
+        }
+        a.y[t * a.hidden + c] = rounded(sum, a.round);
+      }
+    });
+  }
+
+  void run_draft_chain(const DraftChainArgs& a) {
+    const std::size_t rank = a.markov_embed.columns;
+    const std::size_t vocabulary = a.markov_head.rows;
+    std::vector<float> e(rank);
+    std::vector<float> joined(a.hidden + rank);
+    std::vector<float> confidence(a.confidence.columns);
+    dequantise_row(a.confidence, 0, confidence);
+    std::int32_t previous = a.first_token;
+    for (std::size_t i = 0; i < a.block; ++i) {
+      dequantise_row(a.markov_embed, static_cast<std::size_t>(previous), e);
+      const std::span<float> logits(a.logits + i * vocabulary, vocabulary);
+      pool_.run((vocabulary + kOutputsPerTask - 1) / kOutputsPerTask, [&](std::size_t task) {
+        thread_local std::vector<float> scratch;
+        const std::size_t end = std::min(vocabulary, (task + 1) * kOutputsPerTask);
+        for (std::size_t r = task * kOutputsPerTask; r < end; ++r) {
+          multiply(
+              a.markov_head, r, 1, [&](std::size_t) { return e.data(); },
+              [&](std::size_t, float value) { logits[r] += value; }, scratch);
+        }
+      });
+      std::ranges::copy(std::span(a.h + i * a.hidden, a.hidden), joined.begin());
+      std::ranges::copy(e, joined.begin() + static_cast<std::ptrdiff_t>(a.hidden));
+      a.confidences[i] = ref::dot(confidence, joined);
+      previous = static_cast<std::int32_t>(std::ranges::max_element(logits) -
+                                           logits.begin());  // lower index on a tie
+      a.tokens[i] = previous;
+    }
+  }
+
+  WorkerPool pool_;
+  std::vector<float> activations_;  // scratch of the operation that runs
+  std::vector<float> partial_;
+  SerialExecutor executor_;  // last: it stops before what its jobs use
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) : threads_(threads) {}
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return std::make_unique<CpuBuffer>(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
+    return std::make_unique<CpuStream>(threads_);
+  }
+  [[nodiscard]] std::unique_ptr<Event> create_event() override {
+    return std::make_unique<CpuEvent>();
+  }
+
+ private:
+  int threads_;
+};
+
+}  // namespace
+
+NoSync::NoSync() {
+  ++no_sync_depth;
+}
+NoSync::~NoSync() {
+  --no_sync_depth;
+}
+bool NoSync::active() {
+  return no_sync_depth > 0;
+}
+
+std::unique_ptr<Device> create_cpu_device(int threads) {
+  return std::make_unique<CpuDevice>(threads);
+}
+
+}  // namespace galley::kernels

@@ -1,0 +1,497 @@
+#include "model/checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "kernels/formats.h"
+
+namespace galley::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeight = ".weight";
+constexpr std::size_t kShardsMax = 4096;
+constexpr int kFp4Block = 32;
+constexpr int kRowScaleBlock = 32;
+
+// ---- what the plan needs
+// ----------------------------------------------------------------------------------------
+
+class SpecList {
+ public:
+  explicit SpecList(const ModelConfig& config) : config_(config) {}
+
+  void add(std::string tensor, TensorKind kind, std::vector<std::int64_t> shape) {
+    specs_.push_back({std::move(tensor), kind, std::move(shape)});
+  }
+
+  // An attention block with its norms and hyper-connections, and the experts: the backbone's or a
+  // draft stage's.
+  void add_block(const std::string& prefix, int experts, bool hash_routing) {
+    const std::int64_t hidden = config_.hidden;
+    const std::int64_t streams = config_.streams;
+    const std::int64_t inner = std::int64_t{config_.heads} * config_.head_dim;
+    const std::int64_t grouped = std::int64_t{config_.o_groups} * config_.o_lora_rank;
+    for (const char* const site : {"attn", "ffn"}) {
+      add(prefix + site + "_norm.weight", TensorKind::kVector, {hidden});
+      add(prefix + "hc_" + site + "_fn", TensorKind::kVector,
+          {(2 + streams) * streams, streams * hidden});
+      add(prefix + "hc_" + site + "_base", TensorKind::kVector, {(2 + streams) * streams});
+      add(prefix + "hc_" + site + "_scale", TensorKind::kVector, {3});
+    }
+    const std::string attention = prefix + "attn.";
+    add(attention + "attn_sink", TensorKind::kVector, {config_.heads});
+    add(attention + "q_norm.weight", TensorKind::kVector, {config_.q_lora_rank});
+    add(attention + "kv_norm.weight", TensorKind::kVector, {config_.head_dim});
+    add(attention + "wq_a.weight", TensorKind::kLinear8, {config_.q_lora_rank, hidden});
+    add(attention + "wq_b.weight", TensorKind::kLinear8, {inner, config_.q_lora_rank});
+    add(attention + "wkv.weight", TensorKind::kLinear8, {config_.head_dim, hidden});
+    add(attention + "wo_a.weight", TensorKind::kLinear8, {grouped, inner / config_.o_groups});
+    add(attention + "wo_b.weight", TensorKind::kLinear8, {hidden, grouped});
+    add_experts(prefix + "ffn.", experts, hash_routing);
+  }
+
+  void add_compression(const std::string& prefix,
+                       const LayerPlan& layer,
+                       bool owns_rows,
+                       bool owns_list) {
+    const std::int64_t hidden = config_.hidden;
+    const bool v4 = config_.family == Family::kV4;
+    const int wide = layer.role == LayerRole::kCsa ? 2 : 1;
+    if (owns_rows) {
+      add_compressor(prefix + "compressor.", layer.ratio, wide, config_.head_dim, v4);
+    }
+    if (!owns_list) {
+      return;
+    }
+    const std::string indexer = prefix + "indexer.";
+    add(indexer + "wq_b.weight", TensorKind::kLinear8,
+        {std::int64_t{config_.index_heads} * config_.index_head_dim, config_.q_lora_rank});
+    add(indexer + "weights_proj.weight", TensorKind::kMatrix, {config_.index_heads, hidden});
+    if (v4) {
+      add_compressor(indexer + "compressor.", layer.ratio, wide, config_.index_head_dim, true);
+    } else if (owns_rows) {
+      add(indexer + "wk.weight", TensorKind::kMatrix, {config_.index_head_dim, config_.head_dim});
+      add(indexer + "k_norm.weight", TensorKind::kVector, {config_.index_head_dim});
+    }
+  }
+
+  void add_engram(const std::string& prefix, std::int64_t table_rows) {
+    const EngramConfig& engram = *config_.engram;
+    const std::int64_t columns =
+        std::int64_t{engram.ngram_max - 1} * engram.heads * engram.head_dim;
+    const std::int64_t hidden = config_.hidden;
+    add(prefix + "embed.weight", TensorKind::kRows8, {table_rows, engram.head_dim});
+    add(prefix + "wkv.weight", TensorKind::kLinear8, {(config_.streams + 1) * hidden, columns});
+    add(prefix + "q_weight", TensorKind::kVector, {config_.streams, hidden});
+    add(prefix + "k_weight", TensorKind::kVector, {config_.streams, hidden});
+  }
+
+  void add_head_mix(const std::string& prefix) {
+    const std::int64_t streams = config_.streams;
+    add(prefix + "hc_head_fn", TensorKind::kVector, {streams, streams * config_.hidden});
+    add(prefix + "hc_head_base", TensorKind::kVector, {streams});
+    add(prefix + "hc_head_scale", TensorKind::kVector, {1});
+  }
+
+  void add_draft_ends(int stages) {
+    const std::int64_t hidden = config_.hidden;
+    const auto targets = std::ssize(config_.draft->target_layers);
+    const bool v4 = config_.family == Family::kV4;
+    add("mtp.0.main_proj.weight", TensorKind::kLinear8, {hidden, targets * hidden});
+    add("mtp.0.main_norm.weight", TensorKind::kVector, {hidden});
+    const std::string last = fmt::format("mtp.{}.", stages - 1);
+    add(last + "norm.weight", TensorKind::kVector, {hidden});
+    const std::int64_t rank = config_.draft->markov_rank;
+    add(last + "markov_head." + (v4 ? "markov_w1" : "embed") + ".weight", TensorKind::kMatrix,
+        {config_.vocabulary, rank});
+    add(last + "markov_head." + (v4 ? "markov_w2" : "head") + ".weight", TensorKind::kMatrix,
+        {config_.vocabulary, rank});
+    add(last + "confidence_head.proj.weight", TensorKind::kMatrix, {1, hidden + rank});
+    if (v4) {
+      add_head_mix(last);
+    }
+  }
+
+  void add_vision() {
+    const VisionConfig& vision = *config_.vision;
+    const std::int64_t width = vision.hidden;
+    const std::int64_t hidden = config_.hidden;
+    const std::int64_t cell = std::int64_t{vision.downsample} * vision.downsample * width;
+    add("vision.patch_embed.proj.weight", TensorKind::kMatrix,
+        {width, std::int64_t{3} * vision.patch * vision.patch});
+    add("vision.patch_embed.proj.bias", TensorKind::kVector, {width});
+    for (int block = 0; block < vision.layers; ++block) {
+      const std::string prefix = fmt::format("vision.blocks.{}.", block);
+      add(prefix + "norm1.weight", TensorKind::kVector, {width});
+      add(prefix + "attn.wqkv.weight", TensorKind::kMatrix, {3 * width, width});
+      add(prefix + "attn.wqkv.bias", TensorKind::kVector, {3 * width});
+      add(prefix + "attn.wo.weight", TensorKind::kMatrix, {width, width});
+      add(prefix + "attn.wo.bias", TensorKind::kVector, {width});
+      add(prefix + "norm2.weight", TensorKind::kVector, {width});
+      add(prefix + "mlp.w1.weight", TensorKind::kMatrix,
+          {std::int64_t{2} * vision.intermediate, width});
+      add(prefix + "mlp.w2.weight", TensorKind::kMatrix, {width, vision.intermediate});
+    }
+    add("vision.norm.weight", TensorKind::kVector, {width});
+    add("aligner.w1.weight", TensorKind::kMatrix, {hidden, cell});
+    add("aligner.w1.bias", TensorKind::kVector, {hidden});
+    add("aligner.w2.weight", TensorKind::kMatrix, {hidden, hidden});
+    add("aligner.w2.bias", TensorKind::kVector, {hidden});
+    for (const char* const row : {"image_start", "image_newline", "image_end"}) {
+      add(row, TensorKind::kVector, {hidden});
+    }
+  }
+
+  [[nodiscard]] std::vector<TensorSpec> take() { return std::move(specs_); }
+
+ private:
+  void add_compressor(const std::string& prefix, int ratio, int wide, std::int64_t width, bool v4) {
+    const std::int64_t channels = wide * width;
+    add(prefix + "wkv.weight", TensorKind::kMatrix, {channels, config_.hidden});
+    if (ratio > 1) {
+      add(prefix + "wgate.weight", TensorKind::kMatrix, {channels, config_.hidden});
+    }
+    if (v4) {
+      add(prefix + "ape", TensorKind::kVector, {ratio, channels});
+    }
+    add(prefix + "norm.weight", TensorKind::kVector, {width});
+  }
+
+  void add_experts(const std::string& prefix, int experts, bool hash_routing) {
+    const std::int64_t hidden = config_.hidden;
+    const std::int64_t inner = config_.expert_intermediate;
+    add(prefix + "gate.weight", TensorKind::kMatrix, {experts, hidden});
+    if (hash_routing) {
+      add(prefix + "gate.tid2eid", TensorKind::kIds,
+          {config_.vocabulary, config_.experts_per_token});
+    } else {
+      add(prefix + "gate.bias", TensorKind::kVector, {experts});
+    }
+    if (config_.family == Family::kV41) {
+      add(prefix + "gate.bias_vl", TensorKind::kVector, {experts});
+    }
+    for (int expert = 0; expert < experts; ++expert) {
+      const std::string one = fmt::format("{}experts.{}.", prefix, expert);
+      add(one + "w1.weight", TensorKind::kLinear4, {inner, hidden});
+      add(one + "w2.weight", TensorKind::kLinear4, {hidden, inner});
+      add(one + "w3.weight", TensorKind::kLinear4, {inner, hidden});
+    }
+    add(prefix + "shared_experts.w1.weight", TensorKind::kLinear8, {inner, hidden});
+    add(prefix + "shared_experts.w2.weight", TensorKind::kLinear8, {hidden, inner});
+    add(prefix + "shared_experts.w3.weight", TensorKind::kLinear8, {inner, hidden});
+  }
+
+  const ModelConfig& config_;
+  std::vector<TensorSpec> specs_;
+};
+
+std::string scale_name(std::string_view tensor) {
+  std::string scale(tensor);
+  if (scale.ends_with(kWeight)) {
+    scale.replace(scale.size() - kWeight.size(), kWeight.size(), ".scale");
+  } else {
+    scale += ".scale";
+  }
+  return scale;
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// ---- files
+// ------------------------------------------------------------------------------------------------------
+
+Result<std::vector<fs::path>> shards_of(const fs::path& directory) {
+  const fs::path index = directory / "model.safetensors.index.json";
+  std::ifstream in(index, std::ios::binary);
+  if (!in) {
+    return std::vector<fs::path>{directory / "model.safetensors"};
+  }
+  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
+  if (json.is_discarded() || !json.is_object() || !json.contains("weight_map") ||
+      !json["weight_map"].is_object()) {
+    return fail(Code::kCorruption, "want an object with weight_map", index.string());
+  }
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
+    // A shard is a file of this directory; anything else would read where it must not.
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos ||
+        file.get<std::string>().starts_with(".")) {
+      return fail(Code::kCorruption, fmt::format("{} is not a file name", file.dump()),
+                  index.string() + ": " + tensor);
+    }
+    names.insert(file.get<std::string>());
+  }
+  if (names.empty() || names.size() > kShardsMax) {
+    return fail(Code::kCorruption,
+                fmt::format("names {} shards, want 1 to {}", names.size(), kShardsMax),
+                index.string());
+  }
+  std::vector<fs::path> paths;
+  for (const std::string& file : names) {
+    paths.push_back(directory / file);
+  }
+  return paths;
+}
+
+int count_draft_stages(const std::vector<Safetensors>& files) {
+  std::set<std::string> stages;
+  for (const Safetensors& file : files) {
+    for (const auto& [tensor, view] : file.tensors()) {
+      std::string_view rest = tensor;
+      if (rest.starts_with("model.")) {
+        rest.remove_prefix(6);
+      }
+      if (rest.starts_with("mtp.")) {
+        rest.remove_prefix(4);
+        stages.emplace(rest.substr(0, rest.find('.')));
+      }
+    }
+  }
+  return static_cast<int>(stages.size());
+}
+
+template <class T>
+T load(std::span<const std::byte> bytes, std::size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+bool all_finite(const TensorView& view) {
+  const auto count = static_cast<std::size_t>(view.elements());
+  for (std::size_t i = 0; i < count; ++i) {
+    switch (view.dtype) {
+      case Dtype::kF32:
+        if (!std::isfinite(load<float>(view.bytes, i))) {
+          return false;
+        }
+        break;
+      case Dtype::kBf16:
+        if (!std::isfinite(kernels::from_bf16(load<std::uint16_t>(view.bytes, i)))) {
+          return false;
+        }
+        break;
+      case Dtype::kF8E4m3:
+        if ((load<std::uint8_t>(view.bytes, i) & 0x7fU) == 0x7fU) {
+          return false;
+        }
+        break;
+      case Dtype::kF8E8m0:
+        if (load<std::uint8_t>(view.bytes, i) == 0xffU) {
+          return false;
+        }
+        break;
+      default:
+        return true;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<TensorSpec> expected_tensors(const ModelPlan& plan) {
+  const ModelConfig& config = plan.config;
+  SpecList list(config);
+  list.add("embed.weight", TensorKind::kMatrix, {config.vocabulary, config.hidden});
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const LayerPlan& role = plan.layers[static_cast<std::size_t>(layer)];
+    const std::string prefix = fmt::format("layers.{}.", layer);
+    list.add_block(prefix, config.experts, role.hash_routing);
+    list.add_compression(prefix + "attn.", role, role.kv_source == layer,
+                         role.list_source == layer);
+    if (role.engram) {
+      const auto at =
+          std::ranges::find(config.engram->layers, layer) - config.engram->layers.begin();
+      list.add_engram(prefix + "engram.", config.engram->table_rows[static_cast<std::size_t>(at)]);
+    }
+  }
+  list.add("norm.weight", TensorKind::kVector, {config.hidden});
+  list.add("head.weight", TensorKind::kMatrix, {config.vocabulary, config.hidden});
+  if (config.family == Family::kV4) {
+    list.add_head_mix("");
+  }
+  if (config.draft && plan.draft_stages > 0) {
+    for (int stage = 0; stage < plan.draft_stages; ++stage) {
+      list.add_block(fmt::format("mtp.{}.", stage), config.draft->experts, false);
+    }
+    list.add_draft_ends(plan.draft_stages);
+  }
+  if (config.vision) {
+    list.add_vision();
+  }
+  return list.take();
+}
+
+Result<Checkpoint> Checkpoint::open(const fs::path& directory) {
+  Checkpoint out;
+  out.directory_ = directory;
+  GALLEY_TRY(ModelConfig config, load_config(directory));
+  GALLEY_TRY(const std::vector<fs::path> shards, shards_of(directory));
+  for (const fs::path& shard : shards) {
+    GALLEY_TRY(Safetensors file, Safetensors::open(shard));
+    out.files_.push_back(std::move(file));
+  }
+  Result<ModelPlan> plan = make_plan(std::move(config), count_draft_stages(out.files_));
+  if (!plan) {
+    Error error = std::move(plan).error();
+    error.where = (directory / "config.json").string() + ": " + error.where;
+    return std::unexpected(std::move(error));
+  }
+  out.plan_ = std::move(*plan);
+  for (const TensorSpec& spec : expected_tensors(out.plan_)) {
+    if (std::string problem = out.describe_mismatch(spec); !problem.empty()) {
+      return fail(Code::kCorruption, std::move(problem), (directory / spec.name).string());
+    }
+  }
+  return out;
+}
+
+const TensorView* Checkpoint::find(std::string_view released_name) const {
+  for (const Safetensors& file : files_) {
+    if (const TensorView* const view = file.find(released_name)) {
+      return view;
+    }
+    if (const TensorView* const view = file.find(fmt::format("model.{}", released_name))) {
+      return view;
+    }
+  }
+  return nullptr;
+}
+
+std::string Checkpoint::describe_mismatch(const TensorSpec& spec) const {
+  const TensorView* const view = find(spec.name);
+  if (view == nullptr) {
+    return "is missing";
+  }
+  const auto wrong_shape = [](const TensorView& got, const std::vector<std::int64_t>& want) {
+    return fmt::format("has shape {}, want [{}]", got.shape_text(), fmt::join(want, ", "));
+  };
+  std::vector<std::int64_t> stored = spec.shape;
+  std::vector<std::int64_t> scales;
+  const bool wide = view->dtype == Dtype::kF32 || view->dtype == Dtype::kBf16;
+  const bool linear = spec.kind == TensorKind::kLinear8 || spec.kind == TensorKind::kLinear4;
+  if (linear && view->dtype == Dtype::kF8E4m3) {
+    const std::int64_t block = plan_.config.quant_block;
+    scales = {ceil_div(stored[0], block), ceil_div(stored[1], block)};
+  } else if (spec.kind == TensorKind::kLinear4 && view->dtype == Dtype::kI8) {
+    if (stored[1] % kFp4Block != 0) {
+      return fmt::format("FP4 needs columns in blocks of {}, has {}", kFp4Block, stored[1]);
+    }
+    scales = {stored[0], stored[1] / kFp4Block};
+    stored[1] /= 2;
+  } else if (spec.kind == TensorKind::kRows8 && view->dtype == Dtype::kF8E4m3) {
+    scales = {stored[0], stored[1] / kRowScaleBlock};
+  } else if (spec.kind == TensorKind::kIds ? view->dtype != Dtype::kI64 : !wide) {
+    return fmt::format("has dtype {}, which is not one this tensor can have", name(view->dtype));
+  }
+  if (view->shape != stored) {
+    return wrong_shape(*view, stored);
+  }
+  if (scales.empty()) {
+    return {};
+  }
+  const TensorView* const scale = find(scale_name(spec.name));
+  if (scale == nullptr) {
+    return "has no scales (" + scale_name(spec.name) + ")";
+  }
+  if (scale->dtype != Dtype::kF8E8m0 && scale->dtype != Dtype::kF32) {
+    return fmt::format("has scales of dtype {}, want F8_E8M0 or F32", name(scale->dtype));
+  }
+  return scale->shape == scales ? std::string() : "scales: " + wrong_shape(*scale, scales);
+}
+
+std::vector<float> Checkpoint::vector(std::string_view tensor) const {
+  const TensorView* const view = find(tensor);
+  GALLEY_ASSERT(view != nullptr);
+  std::vector<float> values(static_cast<std::size_t>(view->elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = view->dtype == Dtype::kF32
+                    ? load<float>(view->bytes, i)
+                    : kernels::from_bf16(load<std::uint16_t>(view->bytes, i));
+  }
+  return values;
+}
+
+kernels::Weight Checkpoint::matrix(std::string_view tensor) const {
+  const TensorView* const view = find(tensor);
+  GALLEY_ASSERT(view != nullptr);
+  GALLEY_ASSERT(view->shape.size() == 2);
+  kernels::Weight weight;
+  weight.rows = static_cast<std::size_t>(view->shape[0]);
+  weight.columns = static_cast<std::size_t>(view->shape[1]);
+  weight.data = view->bytes.data();
+  const TensorView* const scale = find(scale_name(tensor));
+  switch (view->dtype) {
+    case Dtype::kF32:
+      weight.format = kernels::WeightFormat::kF32;
+      return weight;
+    case Dtype::kBf16:
+      weight.format = kernels::WeightFormat::kBf16;
+      return weight;
+    case Dtype::kI8:
+      weight.format = kernels::WeightFormat::kFp4;
+      weight.columns *= 2;
+      weight.block = kFp4Block;
+      break;
+    default: {
+      const bool table = tensor.ends_with("engram.embed.weight");
+      weight.format = table ? kernels::WeightFormat::kFp8Row : kernels::WeightFormat::kFp8Block;
+      weight.block = static_cast<std::size_t>(table ? kRowScaleBlock : plan_.config.quant_block);
+    }
+  }
+  weight.scale_format =
+      scale->dtype == Dtype::kF32 ? kernels::ScaleFormat::kF32 : kernels::ScaleFormat::kE8m0;
+  weight.scales = scale->bytes.data();
+  return weight;
+}
+
+std::vector<std::int64_t> Checkpoint::ids(std::string_view tensor) const {
+  const TensorView* const view = find(tensor);
+  GALLEY_ASSERT(view != nullptr);
+  std::vector<std::int64_t> values(static_cast<std::size_t>(view->elements()));
+  std::memcpy(values.data(), view->bytes.data(), view->bytes.size());
+  return values;
+}
+
+std::vector<Checkpoint::Problem> Checkpoint::verify(bool values) const {
+  std::vector<Problem> problems;
+  std::set<std::string, std::less<>> known;
+  for (const TensorSpec& spec : expected_tensors(plan_)) {
+    known.insert(spec.name);
+    known.insert(scale_name(spec.name));
+    if (std::string problem = describe_mismatch(spec); !problem.empty()) {
+      problems.push_back({spec.name, std::move(problem)});
+    }
+  }
+  for (const Safetensors& file : files_) {
+    for (const auto& [tensor, view] : file.tensors()) {
+      const std::string_view released = std::string_view(tensor).starts_with("model.")
+                                            ? std::string_view(tensor).substr(6)
+                                            : std::string_view(tensor);
+      if (!known.contains(released)) {
+        problems.push_back({tensor, "is not expected"});
+      }
+      if (values && !all_finite(view)) {
+        problems.push_back({tensor, "holds a value that is not finite"});
+      }
+    }
+  }
+  return problems;
+}
+
+}  // namespace galley::model

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace galley::model {
+
+enum class Family : std::uint8_t { kV4, kV41 };
+
+struct YarnConfig {
+  double factor{};
+  double beta_fast{};
+  double beta_slow{};
+  double original_positions{};
+};
+
+struct EngramConfig {
+  std::vector<int> layers;
+  std::vector<std::int64_t> table_rows;  // one a layer
+  int ngram_max{};
+  int heads{};
+  int head_dim{};
+  std::int64_t vocabulary{};  // bucket base
+  std::int64_t compressed_vocabulary{};
+  std::int64_t pad_token{};
+};
+
+struct DraftConfig {
+  int block{};  // gamma: drafts a block
+  std::int64_t noise_token{};
+  std::vector<int> target_layers;
+  int markov_rank{};
+  int experts{};
+  int experts_per_token{};
+};
+
+struct VisionConfig {
+  int layers{};
+  int hidden{};
+  int heads{};
+  int intermediate{};
+  int patch{};
+  double rope_theta{};
+  int downsample{};
+  int tokens_max{};
+  std::int64_t pixels_min{};
+};
+
+// config.json of a checkpoint, typed and checked (spec model 1). Every size of the network comes
+// from here.
+struct ModelConfig {
+  Family family{};
+  int vocabulary{};
+  int hidden{};
+  int layers{};
+  int heads{};
+  int head_dim{};
+  int rope_dims{};
+  int q_lora_rank{};
+  int o_lora_rank{};
+  int o_groups{};
+  int window{};
+  std::vector<int> compress_ratios;  // of the layers; draft stages are cut off
+  int index_heads{};
+  int index_head_dim{};
+  int index_topk{};
+  std::vector<int> kv_sources;     // V4.1
+  std::vector<int> index_sources;  // V4.1
+  int candidate_source = -1;       // V4.1; -1: no second level
+  int candidate_blocks{};
+  int candidate_block_size{};
+  int experts{};
+  int experts_per_token{};
+  int expert_intermediate{};
+  double routed_scale{};
+  double gate_temperature = 1.0;
+  int hash_layers{};  // V4: the first N layers route by token id
+  double swiglu_limit{};
+  double norm_eps{};
+  double rope_theta{};
+  double compress_rope_theta{};
+  YarnConfig yarn;
+  int streams{};  // hc_mult
+  int sinkhorn_passes{};
+  double mix_eps{};
+  std::int64_t positions_max{};
+  int quant_block{};  // side of an FP8 weight block: 128 (V4), 32 (V4.1)
+  std::int64_t bos_token{};
+  std::int64_t eos_token{};
+  std::optional<std::int64_t> image_token;
+  std::optional<EngramConfig> engram;
+  std::optional<DraftConfig> draft;  // DSpark; the number of stages is counted in the checkpoint
+  std::optional<VisionConfig> vision;
+};
+
+inline constexpr std::size_t kConfigBytesMax = std::size_t{4} << 20U;
+
+// Error: kInvalidArgument; `where` is the field ("text_config.compress_ratios[3]"), `what` the
+// expectation.
+[[nodiscard]] Result<ModelConfig> parse_config(std::string_view json);
+[[nodiscard]] Result<ModelConfig> load_config(const std::filesystem::path& directory);
+
+}  // namespace galley::model

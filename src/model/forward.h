@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/network.h"
+
+namespace galley::model {
+
+// What a step needs to know besides weights.
+struct StepContext {
+  const ModelPlan& plan;
+  const ModelWeights& weights;
+  const Numerics& numerics;
+  std::span<const float> rope_window;
+  std::span<const float> rope_compress;
+  Arena& arena;
+  kernels::Stream& stream;
+  Probe* probe;
+};
+
+// One step: rows of a batch on their way through blocks. Owns the step's host arrays; enqueues
+// operations only, so the object must live until the stream has passed them.
+class Step {
+ public:
+  Step(const StepContext& context, std::span<const SequenceRows> batch, CutMode cut);
+
+  // The backbone. Returns where each sequence's remaining rows are.
+  void run_layers();
+  // Final collapse, norm and head of the `tail` last rows of each sequence.
+  void run_head(std::size_t tail);
+
+  // A draft block: `tokens` at positions from `first_position`, behind the sequence's draft
+  // windows.
+  static DraftResult run_draft(const StepContext& context, Sequence& sequence, std::int32_t token);
+  static void write_draft_context(const StepContext& context,
+                                  Sequence& sequence,
+                                  std::span<const float> features,
+                                  std::int64_t first_position);
+
+  [[nodiscard]] std::vector<ForwardResult::Part> parts() const;
+  [[nodiscard]] const float* logits() const { return logits_; }
+  [[nodiscard]] std::size_t logits_rows() const { return logits_rows_; }
+  [[nodiscard]] const float* features() const { return features_; }
+  [[nodiscard]] std::size_t rows() const { return rows_; }
+
+ private:
+  struct Attended {
+    const float* x{};   // [rows, H]
+    const float* qr{};  // [rows, q_lora]
+  };
+
+  explicit Step(const StepContext& context);
+
+  [[nodiscard]] kernels::Round round() const;
+  [[nodiscard]] std::size_t activation_block() const;
+  float* linear(const float* x,
+                const kernels::Weight& weight,
+                bool quantised = true,
+                bool rounded = true);
+  float* norm(const float* x, std::span<const float> weight, std::size_t width);
+  void rope(float* x,
+            std::size_t heads,
+            std::size_t width,
+            std::span<const float> frequencies,
+            std::int64_t multiple = 1,
+            bool inverse = false);
+  void quantise_row(float* x, std::size_t width);
+
+  void run_block(const BlockWeights& block, int layer, int stage);
+  float* attention(const BlockWeights& block, int layer, int stage, const float* x);
+  float* window_row(const BlockWeights& block, const float* x, std::span<const float> frequencies);
+  float* grouped_output(const BlockWeights& block, float* o, std::span<const float> frequencies);
+  float* experts(const BlockWeights& block, int layer, int stage, const float* x);
+  void compress(const BlockWeights& block, int layer, const float* x);
+  void compress_v4(const BlockWeights& block, int layer, const float* x);
+  void compress_v41(const BlockWeights& block, int layer, const float* x);
+  float* pool(const CompressorWeights& weights,
+              const LayerPlan& layer,
+              const float* x,
+              std::size_t width,
+              std::vector<kernels::RingView> values,
+              std::vector<kernels::RingView> gates);
+  void store(int layer, const float* x, bool keys);
+  void select(const BlockWeights& block, int layer, const Attended& attended);
+  void engram(const EngramWeights& weights, int layer);
+  void capture(int layer);
+  void cross_cut(int layer);
+  void mask_above_cut();
+  void drop_rows(const std::vector<std::int32_t>& kept);
+
+  template <class T>
+  std::span<const T> keep_alive(std::vector<T> values);
+  std::vector<kernels::RingView> rings(int layer, Sequence::Raw kind) const;
+  void probe(int layer, int stage, const char* what, const float* values, std::size_t width);
+  void probe_integers(int layer, int stage, const char* what, std::vector<std::int64_t> values);
+
+  StepContext context_;
+  const ModelConfig& config_;
+  std::vector<SequenceRows> batch_;
+  CutMode cut_ = CutMode::kOff;
+  std::size_t rows_ = 0;
+  std::vector<kernels::SequenceView> sequences_;
+  std::int32_t* tokens_ = nullptr;
+  std::int64_t* positions_ = nullptr;
+  std::int64_t* window_begin_ = nullptr;
+  std::uint8_t* is_image_ = nullptr;
+  float* streams_ = nullptr;  // [rows, n, H]
+  float* pre_ = nullptr;      // [rows, n]
+  std::int32_t* list_ = nullptr;
+  std::uint8_t* candidates_ = nullptr;
+  std::size_t candidate_stride_ = 0;
+  bool compressed_before_cut_ = false;  // the cut layer's rows are already stored
+  float* features_ = nullptr;
+  std::size_t features_done_ = 0;
+  float* logits_ = nullptr;
+  std::size_t logits_rows_ = 0;
+};
+
+}  // namespace galley::model

@@ -1,0 +1,94 @@
+#include "model/network.h"
+
+#include <utility>
+
+#include "model/forward.h"
+
+namespace galley::model {
+
+Result<std::unique_ptr<Network>> Network::load(const std::filesystem::path& directory,
+                                               kernels::Device& device,
+                                               const Numerics& numerics) {
+  GALLEY_TRY(Checkpoint checkpoint, Checkpoint::open(directory));
+  GALLEY_TRY(ModelWeights weights, bind_weights(checkpoint));
+  return std::unique_ptr<Network>(
+      new Network(std::move(checkpoint), std::move(weights), device, numerics));
+}
+
+Network::Network(Checkpoint checkpoint,
+                 ModelWeights weights,
+                 kernels::Device& device,
+                 const Numerics& numerics)
+    : checkpoint_(std::move(checkpoint)),
+      weights_(std::move(weights)),
+      device_(device),
+      numerics_(numerics),
+      pool_(checkpoint_.plan(), device),
+      arena_(device),
+      stream_(device.create_stream()) {
+  const ModelConfig& config = plan().config;
+  const kernels::reference::RopeScaling yarn = {
+      .factor = config.yarn.factor,
+      .beta_fast = config.yarn.beta_fast,
+      .beta_slow = config.yarn.beta_slow,
+      .original_positions = config.yarn.original_positions};
+  const auto dims = static_cast<std::size_t>(config.rope_dims);
+  rope_window_ = kernels::reference::rope_frequencies(config.rope_theta, dims, nullptr);
+  rope_compress_ = kernels::reference::rope_frequencies(config.compress_rope_theta, dims, &yarn);
+}
+
+std::unique_ptr<Sequence> Network::new_sequence() {
+  return std::make_unique<Sequence>(plan(), device_, pool_);
+}
+
+ForwardResult Network::forward(std::span<const SequenceRows> batch, const ForwardOptions& options) {
+  arena_.reset();
+  const StepContext context{plan(),         weights_, numerics_, rope_window_,
+                            rope_compress_, arena_,   *stream_,  options.probe};
+  Step step(context, batch, options.cut);
+  {
+    // A probe looks at every value, so it has to wait; nothing else may.
+    std::optional<kernels::NoSync> guard;
+    if (options.probe == nullptr) {
+      guard.emplace();
+    }
+    step.run_layers();
+    step.run_head(options.logits_tail);
+  }
+  stream_->synchronise();
+  ForwardResult result;
+  result.parts = step.parts();
+  if (step.rows() > 0) {
+    result.logits.assign(
+        step.logits(),
+        step.logits() + step.logits_rows() * static_cast<std::size_t>(plan().config.vocabulary));
+    if (step.features() != nullptr) {
+      const std::size_t width = plan().config.draft->target_layers.size() *
+                                static_cast<std::size_t>(plan().config.hidden);
+      result.features.assign(step.features(), step.features() + step.rows() * width);
+    }
+  }
+  for (const SequenceRows& part : batch) {
+    part.sequence->advance(std::ssize(part.tokens));
+  }
+  return result;
+}
+
+void Network::draft_context(Sequence& sequence,
+                            std::span<const float> features,
+                            std::int64_t first_position) {
+  arena_.reset();
+  const StepContext context{plan(),         weights_, numerics_, rope_window_,
+                            rope_compress_, arena_,   *stream_,  nullptr};
+  Step::write_draft_context(context, sequence, features, first_position);
+  stream_->synchronise();
+}
+
+DraftResult Network::draft(Sequence& sequence, std::int32_t token, Probe* probe) {
+  arena_.reset();
+  const StepContext context{plan(),         weights_, numerics_, rope_window_,
+                            rope_compress_, arena_,   *stream_,  probe};
+  return Step::run_draft(context, sequence, token);
+}
+
+}  // namespace galley::model

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/device.h"
+#include "model/arena.h"
+#include "model/checkpoint.h"
+#include "model/plan.h"
+#include "model/sequence.h"
+#include "model/weights.h"
+
+namespace galley::model {
+
+// Which of the reference's roundings are made (spec model 2.3; goldens). The default is what
+// serving uses.
+struct Numerics {
+  bool kv_quantise =
+      true;          // of window rows, compressed rows, index keys and queries: part of the model
+  bool bf16 = true;  // where the reference stores bfloat16
+  bool activation_quantise = false;  // FP8 in front of quantised linears
+};
+
+// How the prefill cut is used (spec model 8.6). kMask computes every row and is the oracle of
+// kCompact.
+enum class CutMode : std::uint8_t { kOff, kCompact, kMask };
+
+// Consecutive tokens of one sequence, to be fed at its length.
+struct SequenceRows {
+  Sequence* sequence{};
+  std::span<const std::int32_t> tokens;
+  std::span<const float* const>
+      embeddings;  // empty, or one a token; not null there: used instead of the table (images)
+  std::int64_t window_begin = 0;  // replay after a hit: no window looks below (spec model 8.5)
+  std::int64_t write_floor = 0;   // compressed rows of groups that end at or below stay as stored
+  std::int64_t prompt_tokens =
+      0;         // the rectangle of the cut holds while positions are below; 0: no rectangle
+  int keep = 0;  // its height; 0: the plan's
+};
+
+// Sees intermediate values, for golden checks. Waits for the device at every call.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  // Floats of `rows` rows after `what` of `block` ("3", or "m0" for a draft stage).
+  virtual void floats(std::string_view block,
+                      std::string_view what,
+                      std::span<const float> values,
+                      std::size_t rows) = 0;
+  virtual void integers(std::string_view block,
+                        std::string_view what,
+                        std::span<const std::int64_t> values,
+                        std::size_t rows) = 0;
+  // May replace the streams and `pre` that leave a layer.
+  virtual void after_layer(int layer, std::span<float> streams, std::span<float> pre) = 0;
+};
+
+struct ForwardOptions {
+  CutMode cut = CutMode::kOff;
+  std::size_t logits_tail =
+      std::numeric_limits<std::size_t>::max();  // of the last rows of each sequence only
+  Probe* probe = nullptr;
+};
+
+struct ForwardResult {
+  struct Part {
+    std::size_t begin{};  // first row of this sequence in `logits` and `features`
+    std::size_t rows{};
+    std::int64_t first_position{};
+  };
+  std::vector<Part>
+      parts;  // one a sequence, in the order given; rows that were dropped at the cut are in none
+  std::vector<float> logits;    // [rows, vocabulary]
+  std::vector<float> features;  // [rows, targets * H]; empty without a drafter
+};
+
+struct DraftResult {
+  std::vector<std::int32_t> tokens;  // [gamma]
+  std::vector<float> confidences;    // [gamma], before the sigmoid
+  std::vector<float> logits;         // [gamma, vocabulary], with the Markov bias
+  std::vector<float> hidden;         // [gamma, H]
+};
+
+// The network on one device. Not thread-safe: one forward at a time.
+class Network {
+ public:
+  static Result<std::unique_ptr<Network>> load(const std::filesystem::path& directory,
+                                               kernels::Device& device,
+                                               const Numerics& numerics);
+
+  [[nodiscard]] const ModelPlan& plan() const { return checkpoint_.plan(); }
+  [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
+  [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
+
+  // Feeds every part's tokens; a row's numbers do not depend on what else is in the batch.
+  [[nodiscard]] ForwardResult forward(std::span<const SequenceRows> batch,
+                                      const ForwardOptions& options);
+  // Writes the drafter's context rows of positions [first_position, + features.size() / width).
+  void draft_context(Sequence& sequence,
+                     std::span<const float> features,
+                     std::int64_t first_position);
+  // One greedy block behind the last verified position; `token` sits at position sequence.length().
+  [[nodiscard]] DraftResult draft(Sequence& sequence, std::int32_t token, Probe* probe = nullptr);
+
+ private:
+  Network(Checkpoint checkpoint,
+          ModelWeights weights,
+          kernels::Device& device,
+          const Numerics& numerics);
+
+  Checkpoint checkpoint_;
+  ModelWeights weights_;
+  kernels::Device& device_;
+  Numerics numerics_;
+  BlockPool pool_;
+  Arena arena_;
+  std::vector<float> rope_window_;    // layers without compression
+  std::vector<float> rope_compress_;  // layers with
+  std::unique_ptr<kernels::Stream> stream_;
+};
+
+}  // namespace galley::model

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/config.h"
+
+namespace galley::model {
+
+// Tokens of a block: the unit of caching, in every model of the families (design 4).
+inline constexpr int kBlockTokens = 128;
+
+// What a layer's long-range attention reads (spec model 1.3, 4).
+enum class LayerRole : std::uint8_t {
+  kWindow,   // window only
+  kCsa,      // V4: own compressor (overlapping, ratio 4) and indexer
+  kHca,      // V4: own compressor (ratio 128), attends every entry
+  kFull,     // V4.1: owns compressor, index keys and list
+  kReindex,  // V4.1: own list over another layer's keys
+  kReuse,    // V4.1: another layer's rows and list
+};
+[[nodiscard]] std::string_view name(LayerRole role);
+
+struct LayerPlan {
+  LayerRole role{};
+  int ratio{};           // tokens a compressed row; 0: none
+  int kv_source = -1;    // layer whose compressed rows are read; -1: none
+  int list_source = -1;  // layer whose top-k list is read; -1: none
+  bool candidate_source = false;
+  bool masked_by_candidates = false;  // list only from the candidate source's blocks
+  bool engram = false;
+  bool hash_routing = false;
+  bool draft_capture = false;
+  bool above_cut =
+      false;  // in prefill only the kept rows are computed (the cut layer itself included)
+};
+
+// One kind of compressed row a block holds for one source layer.
+struct CacheSource {
+  int layer{};
+  int rows_per_block{};
+  int row_bytes{};       // one compressed row
+  int index_bytes{};     // one index key; 0: the layer has none
+  std::size_t offset{};  // of this source's part in the block
+  std::size_t bytes{};
+};
+
+// What is stored where, in bytes (spec model 8).
+struct CacheLayout {
+  std::vector<CacheSource> sources;  // in layer order
+  std::size_t block_bytes{};         // data of 128 tokens
+  std::size_t block_stride{};        // what a block occupies: kernels want strides of whole rows
+
+  int ring_rows{};  // window + drafts + 1
+  int window_row_bytes{};
+  std::size_t ring_bytes{};     // one layer's ring
+  std::size_t state_bytes{};    // the part worth keeping at a boundary: rings below the cut, one
+                                // prefix of the slot
+  std::size_t rebuilt_bytes{};  // rings above the cut and of the draft stages
+  std::size_t raw_bytes{};      // unfinished groups of compressors
+  std::size_t slot_bytes{};     // sum, padded to kSlotAlignment
+};
+inline constexpr std::size_t kSlotAlignment =
+    64;  // a cache line: neighbouring slots never share one
+
+// The one idea the rest hangs on (design 4): what each layer does, computed once from the
+// configuration.
+struct ModelPlan {
+  ModelConfig config;
+  int draft_stages{};
+  std::vector<LayerPlan> layers;
+  int cut = -1;  // prefill cut: first layer with one compressed row a token; -1: every layer runs
+                 // on every token
+  int keep{};    // tokens at the end of a prompt that run above the cut
+  CacheLayout cache;
+  std::string fingerprint;  // 32 hex digits; part of every cache key
+};
+
+// `draft_stages`: number of `mtp.N` prefixes in the checkpoint. Error: kInvalidArgument naming the
+// rule that fails.
+[[nodiscard]] Result<ModelPlan> make_plan(ModelConfig config, int draft_stages);
+
+}  // namespace galley::model

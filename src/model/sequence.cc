@@ -1,0 +1,145 @@
+#include "model/sequence.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace galley::model {
+namespace {
+
+float* floats(kernels::Buffer& buffer) {
+  return reinterpret_cast<float*>(buffer.data());
+}
+
+}  // namespace
+
+BlockPool::BlockPool(const ModelPlan& plan, kernels::Device& device)
+    : device_(device), row_offsets_(plan.layers.size()), key_offsets_(plan.layers.size()) {
+  for (const CacheSource& source : plan.cache.sources) {
+    const auto rows = static_cast<std::size_t>(source.rows_per_block);
+    row_offsets_[static_cast<std::size_t>(source.layer)] = block_floats_;
+    block_floats_ += rows * static_cast<std::size_t>(plan.config.head_dim);
+    key_offsets_[static_cast<std::size_t>(source.layer)] = block_floats_;
+    if (source.index_bytes > 0) {
+      block_floats_ += rows * static_cast<std::size_t>(plan.config.index_head_dim);
+    }
+  }
+}
+
+std::shared_ptr<kernels::Buffer> BlockPool::allocate() {
+  return device_.allocate(block_floats_ * sizeof(float));
+}
+
+Sequence::Sequence(const ModelPlan& plan, kernels::Device& device, BlockPool& pool)
+    : plan_(plan), pool_(pool), raw_(plan.layers.size()) {
+  const std::size_t ring = static_cast<std::size_t>(plan.cache.ring_rows) *
+                           static_cast<std::size_t>(plan.config.head_dim);
+  windows_ = device.allocate((plan.layers.size() + static_cast<std::size_t>(plan.draft_stages)) *
+                             ring * sizeof(float));
+  const int drafts = plan.config.draft ? plan.config.draft->block : 0;
+  for (const CacheSource& source : plan.cache.sources) {
+    const LayerPlan& layer = plan.layers[static_cast<std::size_t>(source.layer)];
+    if (layer.ratio == 1) {
+      continue;
+    }
+    RawRings& rings = raw_[static_cast<std::size_t>(source.layer)];
+    const int wide = layer.role == LayerRole::kCsa ? 2 : 1;
+    rings.rows = static_cast<std::size_t>(wide * layer.ratio + drafts);
+    rings.width = static_cast<std::size_t>(wide * plan.config.head_dim);
+    rings.index_width = layer.role == LayerRole::kCsa
+                            ? static_cast<std::size_t>(wide * plan.config.index_head_dim)
+                            : 0;
+    rings.data =
+        device.allocate(2 * rings.rows * (rings.width + rings.index_width) * sizeof(float));
+  }
+}
+
+void Sequence::truncate(std::int64_t length) {
+  GALLEY_ASSERT(length <= length_);
+  const int drafts = plan_.config.draft ? plan_.config.draft->block : 0;
+  GALLEY_ASSERT(length == 0 || length_ - length <= drafts + 1);
+  length_ = length;
+  if (!history_.empty()) {
+    history_.resize(static_cast<std::size_t>(length));
+  }
+}
+
+void Sequence::adopt(std::span<const std::shared_ptr<kernels::Buffer>> blocks,
+                     std::span<const std::int32_t> history,
+                     std::int64_t length) {
+  GALLEY_ASSERT(length_ == 0);
+  GALLEY_ASSERT(length <= std::ssize(blocks) * kBlockTokens);
+  blocks_.assign(blocks.begin(), blocks.end());
+  block_data_.clear();
+  for (const auto& block : blocks_) {
+    block_data_.push_back(floats(*block));
+  }
+  history_.assign(history.begin(), history.end());
+  length_ = length;
+}
+
+std::vector<float> Sequence::save_windows() {
+  const float* const data = floats(*windows_);
+  return {data, data + windows_->size() / sizeof(float)};
+}
+
+void Sequence::restore_windows(std::span<const float> windows, std::int64_t length) {
+  GALLEY_ASSERT(windows.size_bytes() == windows_->size());
+  std::ranges::copy(windows, floats(*windows_));
+  length_ = length;
+}
+
+void Sequence::reserve(std::int64_t length) {
+  while (std::ssize(blocks_) * kBlockTokens < length) {
+    blocks_.push_back(pool_.allocate());
+    block_data_.push_back(floats(*blocks_.back()));
+  }
+}
+
+void Sequence::append_history(std::span<const std::int32_t> compressed_ids) {
+  history_.resize(static_cast<std::size_t>(length_));
+  history_.insert(history_.end(), compressed_ids.begin(), compressed_ids.end());
+}
+
+kernels::RingView Sequence::window(int layer) {
+  const auto rows = static_cast<std::size_t>(plan_.cache.ring_rows);
+  const auto width = static_cast<std::size_t>(plan_.config.head_dim);
+  return {floats(*windows_) + static_cast<std::size_t>(layer) * rows * width, rows, width};
+}
+
+kernels::RingView Sequence::draft_window(int stage) {
+  return window(plan_.config.layers + stage);
+}
+
+kernels::RingView Sequence::raw(int layer, Raw kind) {
+  RawRings& rings = raw_[static_cast<std::size_t>(layer)];
+  float* const data = floats(*rings.data);
+  switch (kind) {
+    case Raw::kValue:
+      return {data, rings.rows, rings.width};
+    case Raw::kGate:
+      return {data + rings.rows * rings.width, rings.rows, rings.width};
+    case Raw::kIndexValue:
+      return {data + 2 * rings.rows * rings.width, rings.rows, rings.index_width};
+    case Raw::kIndexGate:
+      return {data + rings.rows * (2 * rings.width + rings.index_width), rings.rows,
+              rings.index_width};
+  }
+  return {};
+}
+
+kernels::PagedView Sequence::rows(int layer) const {
+  return {
+      block_data_.data(),
+      static_cast<std::size_t>(kBlockTokens / plan_.layers[static_cast<std::size_t>(layer)].ratio),
+      pool_.row_offset(layer), static_cast<std::size_t>(plan_.config.head_dim)};
+}
+
+kernels::PagedView Sequence::keys(int layer) const {
+  return {
+      block_data_.data(),
+      static_cast<std::size_t>(kBlockTokens / plan_.layers[static_cast<std::size_t>(layer)].ratio),
+      pool_.key_offset(layer), static_cast<std::size_t>(plan_.config.index_head_dim)};
+}
+
+}  // namespace galley::model

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/device.h"
+#include "model/plan.h"
+
+namespace galley::model {
+
+// Blocks of kBlockTokens tokens' compressed rows and index keys, in float32 (values as the
+// quantisers left them, so a packed block holds the same). Grows on demand; blocks stay where they
+// are. Not thread-safe.
+class BlockPool {
+ public:
+  BlockPool(const ModelPlan& plan, kernels::Device& device);
+
+  [[nodiscard]] std::shared_ptr<kernels::Buffer> allocate();
+  // Floats before the compressed rows and before the index keys of a source layer.
+  [[nodiscard]] std::size_t row_offset(int layer) const {
+    return row_offsets_[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] std::size_t key_offset(int layer) const {
+    return key_offsets_[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] std::size_t block_floats() const { return block_floats_; }
+
+ private:
+  kernels::Device& device_;
+  std::vector<std::size_t> row_offsets_;
+  std::vector<std::size_t> key_offsets_;
+  std::size_t block_floats_ = 0;
+};
+
+// Everything the network remembers of one token timeline, all of it indexed by position: feeding a
+// position again overwrites what an earlier attempt left, so rollback is setting the length back.
+// Going back is possible by up to gamma + 1 positions (spec model 8.1); further only to 0.
+class Sequence {
+ public:
+  Sequence(const ModelPlan& plan, kernels::Device& device, BlockPool& pool);
+
+  [[nodiscard]] std::int64_t length() const { return length_; }
+  // Forgets positions >= length.
+  void truncate(std::int64_t length);
+
+  // Starts from stored blocks: compressed rows and index keys of positions [0, blocks * 128) exist,
+  // windows do not. The next position fed is `length`, at most their end; `history` are the
+  // compressed token ids (engram) below the end.
+  void adopt(std::span<const std::shared_ptr<kernels::Buffer>> blocks,
+             std::span<const std::int32_t> history,
+             std::int64_t length);
+  // Windows of all layers, as restore() takes them: a parked request. (Also what `windows =
+  // "stored"` keeps.)
+  [[nodiscard]] std::vector<float> save_windows();
+  void restore_windows(std::span<const float> windows, std::int64_t length);
+
+  [[nodiscard]] const std::vector<std::shared_ptr<kernels::Buffer>>& blocks() const {
+    return blocks_;
+  }
+  [[nodiscard]] std::span<const std::int32_t> history() const { return history_; }
+
+  // For the forward pass.
+  void reserve(std::int64_t length);  // blocks and history up to there
+  void append_history(std::span<const std::int32_t> compressed_ids);
+  void advance(std::int64_t tokens) { length_ += tokens; }
+  [[nodiscard]] kernels::RingView window(int layer);
+  [[nodiscard]] kernels::RingView draft_window(int stage);
+  enum class Raw : std::uint8_t { kValue, kGate, kIndexValue, kIndexGate };
+  [[nodiscard]] kernels::RingView raw(int layer, Raw kind);
+  [[nodiscard]] kernels::PagedView rows(int layer) const;
+  [[nodiscard]] kernels::PagedView keys(int layer) const;
+
+ private:
+  struct RawRings {
+    std::size_t rows{};
+    std::size_t width{};
+    std::size_t index_width{};
+    std::unique_ptr<kernels::Buffer>
+        data;  // value, gate, index value, index gate, one after the other
+  };
+
+  const ModelPlan& plan_;
+  BlockPool& pool_;
+  std::int64_t length_ = 0;
+  std::unique_ptr<kernels::Buffer> windows_;  // layers, then draft stages
+  std::vector<RawRings> raw_;                 // by layer
+  std::vector<std::shared_ptr<kernels::Buffer>> blocks_;
+  std::vector<float*> block_data_;
+  std::vector<std::int32_t> history_;  // compressed id by position; -1: an image token
+};
+
+}  // namespace galley::model

@@ -1,0 +1,208 @@
+#include "model/weights.h"
+
+#include <cstring>
+#include <fmt/core.h>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+
+namespace galley::model {
+namespace {
+
+// Binds tensors below one prefix ("layers.3.").
+class Binder {
+ public:
+  Binder(const Checkpoint& checkpoint, std::string prefix)
+      : checkpoint_(checkpoint), prefix_(std::move(prefix)) {}
+
+  [[nodiscard]] kernels::Weight matrix(const std::string& tensor) const {
+    return checkpoint_.matrix(prefix_ + tensor + ".weight");
+  }
+  [[nodiscard]] std::vector<float> vector(const std::string& tensor) const {
+    return checkpoint_.vector(prefix_ + tensor);
+  }
+  [[nodiscard]] std::vector<std::int64_t> ids(const std::string& tensor) const {
+    return checkpoint_.ids(prefix_ + tensor);
+  }
+
+  [[nodiscard]] MixWeights mix(const std::string& site) const {
+    return {vector(site + "_fn"), vector(site + "_base"), vector(site + "_scale")};
+  }
+  [[nodiscard]] kernels::ExpertWeights expert(const std::string& name) const {
+    return {matrix(name + ".w1"), matrix(name + ".w2"), matrix(name + ".w3")};
+  }
+  [[nodiscard]] CompressorWeights compressor(const std::string& name,
+                                             int ratio,
+                                             Family family) const {
+    CompressorWeights out;
+    out.wkv = matrix(name + ".wkv");
+    out.norm = vector(name + ".norm.weight");
+    if (ratio > 1) {
+      out.wgate = matrix(name + ".wgate");
+    }
+    if (family == Family::kV4) {
+      out.ape = vector(name + ".ape");
+    }
+    return out;
+  }
+
+  [[nodiscard]] BlockWeights block(int experts, bool hash_routing, Family family) const {
+    BlockWeights out;
+    out.attention_mix = mix("hc_attn");
+    out.ffn_mix = mix("hc_ffn");
+    out.attention_norm = vector("attn_norm.weight");
+    out.ffn_norm = vector("ffn_norm.weight");
+    out.wq_a = matrix("attn.wq_a");
+    out.q_norm = vector("attn.q_norm.weight");
+    out.wq_b = matrix("attn.wq_b");
+    out.wkv = matrix("attn.wkv");
+    out.kv_norm = vector("attn.kv_norm.weight");
+    out.wo_a = matrix("attn.wo_a");
+    out.wo_b = matrix("attn.wo_b");
+    out.sinks = vector("attn.attn_sink");
+    out.gate = matrix("ffn.gate");
+    if (hash_routing) {
+      out.gate_table = ids("ffn.gate.tid2eid");
+    } else {
+      out.gate_bias = vector("ffn.gate.bias");
+    }
+    if (family == Family::kV41) {
+      out.gate_bias_image = vector("ffn.gate.bias_vl");
+    }
+    for (int e = 0; e < experts; ++e) {
+      out.experts.push_back(expert(fmt::format("ffn.experts.{}", e)));
+    }
+    out.shared = expert("ffn.shared_experts");
+    return out;
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::string prefix_;
+};
+
+void bind_compression(
+    const Binder& binder, const LayerPlan& layer, int index, Family family, BlockWeights& out) {
+  if (layer.kv_source == index) {
+    out.compressor = binder.compressor("attn.compressor", layer.ratio, family);
+  }
+  if (layer.list_source != index) {
+    return;
+  }
+  out.indexer.wq_b = binder.matrix("attn.indexer.wq_b");
+  out.indexer.weights_proj = binder.matrix("attn.indexer.weights_proj");
+  if (family == Family::kV4) {
+    out.indexer.compressor = binder.compressor("attn.indexer.compressor", layer.ratio, family);
+  } else if (layer.kv_source == index) {
+    out.indexer.wk = binder.matrix("attn.indexer.wk");
+    out.indexer.k_norm = binder.vector("attn.indexer.k_norm.weight");
+  }
+}
+
+Result<std::vector<std::int32_t>> load_token_map(const Checkpoint& checkpoint) {
+  const ModelConfig& config = checkpoint.plan().config;
+  const auto path = checkpoint.directory() / "engram_token_map.bin";
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    return fail(Code::kNotFound, "cannot read it; the engram hash needs it", path.string());
+  }
+  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  std::vector<std::int32_t> map(static_cast<std::size_t>(config.vocabulary));
+  if (bytes.size() != map.size() * sizeof(std::uint32_t)) {
+    return fail(Code::kCorruption,
+                fmt::format("has {} bytes, want 4 for each of {} tokens", bytes.size(), map.size()),
+                path.string());
+  }
+  std::memcpy(map.data(), bytes.data(), bytes.size());
+  for (std::size_t id = 0; id < map.size(); ++id) {
+    if (map[id] < 0 || map[id] >= config.engram->compressed_vocabulary) {
+      return fail(
+          Code::kCorruption,
+          fmt::format("token {} maps to {}, outside the compressed vocabulary", id, map[id]),
+          path.string());
+    }
+  }
+  return map;
+}
+
+Result<void> bind_engram(const Checkpoint& checkpoint, ModelWeights& weights) {
+  const EngramConfig& engram = *checkpoint.plan().config.engram;
+  std::vector<kernels::reference::EngramLayout> layouts =
+      kernels::reference::engram_layouts({.layers = engram.layers,
+                                          .vocabulary = engram.vocabulary,
+                                          .ngram = engram.ngram_max,
+                                          .heads = engram.heads,
+                                          .compressed_vocabulary = engram.compressed_vocabulary});
+  for (std::size_t i = 0; i < engram.layers.size(); ++i) {
+    if (layouts[i].rows > engram.table_rows[i]) {
+      return fail(Code::kInvalidArgument,
+                  fmt::format("hashes reach row {}, the table has {}", layouts[i].rows,
+                              engram.table_rows[i]),
+                  fmt::format("engram_num_embeddings[{}]", i));
+    }
+    const Binder binder(checkpoint, fmt::format("layers.{}.engram.", engram.layers[i]));
+    EngramWeights& out =
+        weights.layers[static_cast<std::size_t>(engram.layers[i])].engram.emplace();
+    out.table = binder.matrix("embed");
+    out.wkv = binder.matrix("wkv");
+    out.q_weight = binder.vector("q_weight");
+    out.k_weight = binder.vector("k_weight");
+    out.layout = std::move(layouts[i]);
+  }
+  GALLEY_TRY(weights.token_map, load_token_map(checkpoint));
+  return {};
+}
+
+DraftWeights bind_draft(const Checkpoint& checkpoint) {
+  const ModelPlan& plan = checkpoint.plan();
+  const Family family = plan.config.family;
+  DraftWeights out;
+  for (int stage = 0; stage < plan.draft_stages; ++stage) {
+    const Binder binder(checkpoint, fmt::format("mtp.{}.", stage));
+    out.stages.push_back(binder.block(plan.config.draft->experts, false, family));
+  }
+  const Binder first(checkpoint, "mtp.0.");
+  const Binder last(checkpoint, fmt::format("mtp.{}.", plan.draft_stages - 1));
+  out.main_proj = first.matrix("main_proj");
+  out.main_norm = first.vector("main_norm.weight");
+  out.norm = last.vector("norm.weight");
+  const bool v4 = family == Family::kV4;
+  out.markov_embed = last.matrix(v4 ? "markov_head.markov_w1" : "markov_head.embed");
+  out.markov_head = last.matrix(v4 ? "markov_head.markov_w2" : "markov_head.head");
+  out.confidence = last.matrix("confidence_head.proj");
+  if (v4) {
+    out.head_mix = last.mix("hc_head");
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<ModelWeights> bind_weights(const Checkpoint& checkpoint) {
+  const ModelPlan& plan = checkpoint.plan();
+  const ModelConfig& config = plan.config;
+  const Binder global(checkpoint, "");
+  ModelWeights weights;
+  weights.embed = global.matrix("embed");
+  weights.head = global.matrix("head");
+  weights.norm = global.vector("norm.weight");
+  if (config.family == Family::kV4) {
+    weights.head_mix = global.mix("hc_head");
+  }
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const LayerPlan& role = plan.layers[static_cast<std::size_t>(layer)];
+    const Binder binder(checkpoint, fmt::format("layers.{}.", layer));
+    weights.layers.push_back(binder.block(config.experts, role.hash_routing, config.family));
+    bind_compression(binder, role, layer, config.family, weights.layers.back());
+  }
+  if (config.engram) {
+    GALLEY_CHECK_OK(bind_engram(checkpoint, weights));
+  }
+  if (config.draft && plan.draft_stages > 0) {
+    weights.draft = bind_draft(checkpoint);
+  }
+  return weights;
+}
+
+}  // namespace galley::model
