@@ -287,6 +287,8 @@ TEST(Config, MalformedFilesNameTheLine) {
   EXPECT_FALSE(load("[server]\nport = 1\nport = 2"));
   EXPECT_FALSE(load(std::string("a = \"\xFF\"")));
   EXPECT_FALSE(load("[%"));
+  EXPECT_FALSE(load("é = 1"));
+  EXPECT_FALSE(load("server.port = é"));
 }
 
 TEST(Config, DeepFilesAreRefusedWithoutDeepStacks) {

@@ -16,6 +16,8 @@ using recipe::SourceFinish;
 
 class GenerationReplyTest : public testing::Test {
  protected:
+  // A reply and its exchange hold each other until the connection lets go.
+  void TearDown() override { exchange_->listener.reset(); }
   void begin(std::string_view more = "", ReplyLimits limits = {}) {
     auto prepared = gateway_.codec->prepare(recipe::Protocol::kChat, chat_body(more));
     ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
@@ -91,6 +93,7 @@ TEST_F(GenerationReplyTest, StreamsAFrameAStep) {
 
 TEST_F(GenerationReplyTest, AStopStringEndsTheGeneration) {
   for (const std::string_view stream : {"", R"(, "stream": true)"}) {
+    exchange_->listener.reset();
     exchange_ = std::make_shared<FakeExchange>();
     const int ended = gateway_.source.ended();
     begin(std::string(R"(, "stop": "END")").append(stream));

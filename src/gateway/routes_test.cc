@@ -25,12 +25,20 @@ class RoutesTest : public testing::Test {
     if (auto early = routes_.refuse_early(request)) {
       return *early;
     }
+    let_go();
     exchange_ = std::make_shared<FakeExchange>(std::move(request));
     exchange_->full = full_;
     routes_.handle(exchange_);
     exchange_->run();
     return exchange_->response;
   }
+  // A reply and its exchange hold each other until the connection lets go.
+  void let_go() {
+    if (exchange_ != nullptr) {
+      exchange_->listener.reset();
+    }
+  }
+  void TearDown() override { let_go(); }
   static std::string header(const HttpResponse& response, std::string_view name) {
     for (const HttpHeader& header : response.headers) {
       if (header.name == name) {
@@ -80,6 +88,7 @@ TEST_F(RoutesTest, ABodyEndsWithItsParsing) {
   exchange->run();
   EXPECT_FALSE(exchange->ended);  // the generation has begun
   EXPECT_TRUE(held.expired());
+  exchange->listener.reset();
 }
 
 TEST_F(RoutesTest, BadBodiesAre400InTheProtocolsForm) {
