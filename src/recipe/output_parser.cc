@@ -484,7 +484,8 @@ void Parser::skip_stray_tag(std::string_view& text) {
   while (!text.empty()) {
     const char byte = text.front();
     ++stray_bytes_;
-    if (byte == '\n' || stray_bytes_ > kStrayTagBytesMax) {
+    const bool continues_character = (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+    if (byte == '\n' || (stray_bytes_ > kStrayTagBytesMax && !continues_character)) {
       enter(stray_in_, false);
       return;
     }

@@ -494,6 +494,19 @@ TEST(OutputParser, C008_MarkupNobodyAskedForIsDropped) {
   EXPECT_EQ(whole(none, text).content, text);
 }
 
+// A closing tag that never ends is given up after a bound, and never within a character.
+TEST(OutputParser, AStrayTagEndsAtACharacter) {
+  for (std::size_t offset = 0; offset < 4; ++offset) {
+    std::string text = "a</｜DSML｜ " + std::string(offset, 'x');
+    for (int i = 0; i < 40; ++i) {
+      text += "毕";
+    }
+    const Transcript t = whole(with_tools(), text);
+    EXPECT_TRUE(t.problem.empty()) << offset << ": " << t.problem;
+    EXPECT_TRUE(t.content.ends_with("毕毕")) << t.content;
+  }
+}
+
 // ---- JSON mode
 
 TEST(OutputParser, JsonModeGivesTheJsonAlone) {
