@@ -101,7 +101,9 @@ TEST(Json, RefusesWhatIsNotJson) {
 }
 
 TEST(Json, NestsTo127Levels) {
-  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
   EXPECT_TRUE(parse_json(nested(127)));
   EXPECT_FALSE(parse_json(nested(128)));
   EXPECT_FALSE(parse_json(nested(1'000'000)));
