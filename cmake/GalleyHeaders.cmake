@@ -11,5 +11,7 @@ function(galley_check_headers)
     list(APPEND units ${unit})
   endforeach()
   add_library(galley_headers OBJECT EXCLUDE_FROM_ALL ${units})
+  # Headers of tests name files below tests/.
+  target_compile_definitions(galley_headers PRIVATE GALLEY_TESTS_DIR="${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(galley_headers PRIVATE galley_flags)
 endfunction()
