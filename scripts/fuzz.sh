@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-shift || true
+[ $# -eq 0 ] || shift
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(find build/asan/fuzz -maxdepth 1 -name '*_fuzz' -printf '%f\n' | sort)
 share=$((seconds / ${#targets[@]}))
