@@ -40,7 +40,7 @@ const std::array kOptions{
                  .initial = "1GiB",
                  .help = "Request bodies under way together; more are answered 503.",
                  .min = 1},
-    ConfigOption{.key = "server.workers",
+    ConfigOption{.key = "server.codec_threads",
                  .type = ConfigType::kInteger,
                  .initial = "2",
                  .help = "Threads that parse and tokenise requests.",
@@ -140,12 +140,12 @@ gateway::HttpOptions http_options(const Config& config) {
           .port = static_cast<std::uint16_t>(config.integer("server.port")),
           .connections_max = static_cast<std::size_t>(config.integer("server.connections_max")),
           .bodies_bytes_max = config.size("server.bodies_bytes_max").value(),
-          .worker_count = static_cast<std::size_t>(config.integer("server.workers")),
+          .codec_threads = static_cast<std::size_t>(config.integer("server.codec_threads")),
           .idle_timeout = config.duration("server.idle_timeout"),
           .header_timeout = config.duration("server.header_timeout"),
           .body_timeout = config.duration("server.body_timeout"),
           .write_timeout = config.duration("server.write_timeout"),
-          .quiet_interval = config.duration("server.keep_alive_interval")};
+          .keep_alive_interval = config.duration("server.keep_alive_interval")};
 }
 
 Result<recipe::CodecOptions> codec_options(const Config& config) {

@@ -86,7 +86,7 @@ TEST_F(ChatServerTest, ADisconnectCancelsInEveryPhase) {
 }
 
 TEST_F(ChatServerTest, ASilentStreamGetsComments) {
-  start({.quiet_interval = 10ms});
+  start({.keep_alive_interval = 10ms});
   SocketClient client(server_->port());
   client.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
   client.read_until(": keep-alive\n\n");

@@ -60,8 +60,8 @@ class ExchangeListener {
   virtual void on_gone() = 0;
   // Bytes were sent: there is room for more.
   virtual void on_room() = 0;
-  // A stream was silent for the configured keep-alive interval.
-  virtual void on_quiet() = 0;
+  // A stream was silent for HttpOptions::keep_alive_interval: a keep-alive is due.
+  virtual void on_keep_alive() = 0;
 };
 
 // Owned by its connection and by whoever answers, none of whom outlives the server. Everything but
@@ -92,7 +92,7 @@ class Exchange {
 
   // Runs `task` on the connection's thread, never inside this call. From any thread.
   virtual void post(std::move_only_function<void()> task) = 0;
-  // Runs `task` on one of a few worker threads: parsing and tokenising megabytes must not hold up
+  // Runs `task` on one of a few other threads: parsing and tokenising megabytes must not hold up
   // other connections. False when too many tasks wait already, or the server ends.
   [[nodiscard]] virtual bool offload(std::move_only_function<void()> task) = 0;
 };
@@ -112,6 +112,8 @@ class HttpHandler {
                                                       std::string_view message,
                                                       std::string_view path) = 0;
   virtual void finished(const ExchangeSummary& summary) = 0;
+  // How many connections are open now.
+  virtual void connection_count_changed(std::size_t count) = 0;
 };
 
 }  // namespace galley::gateway

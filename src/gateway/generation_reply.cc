@@ -134,7 +134,7 @@ void GenerationReply::on_room() {
   pump();
 }
 
-void GenerationReply::on_quiet() {
+void GenerationReply::on_keep_alive() {
   if (!over_ && stream_ != nullptr) {
     stream_->keep_alive();
     flush();

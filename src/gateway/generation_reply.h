@@ -71,7 +71,7 @@ class GenerationReply final : public recipe::TokenSink,
 
   void on_gone() override;
   void on_room() override;
-  void on_quiet() override;
+  void on_keep_alive() override;
 
  private:
   struct Tokens {

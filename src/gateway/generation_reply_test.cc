@@ -165,7 +165,7 @@ TEST_F(GenerationReplyTest, AClientThatFallsTooFarBehindIsCutOff) {
 
 TEST_F(GenerationReplyTest, ASilentStreamIsKeptOpen) {
   begin(R"(, "stream": true)");
-  exchange_->listener->on_quiet();
+  exchange_->listener->on_keep_alive();
   EXPECT_TRUE(body().starts_with(":")) << body();
   EXPECT_TRUE(body().ends_with("\n\n"));
 }

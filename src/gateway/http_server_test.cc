@@ -43,6 +43,13 @@ class TestHandler final : public HttpHandler {
       if (!queued) {
         exchange->respond({.status = 503});
       }
+    } else if (request.path == "/hold") {
+      const bool queued = exchange->offload([this, exchange] {
+        count(&TestHandler::held_);
+        wait([this]() GALLEY_REQUIRES(mutex_) { return released_ > 0; });
+        exchange->post([exchange] { exchange->respond({.body = "held"}); });
+      });
+      EXPECT_TRUE(queued);
     } else {
       const bool stream = request.path == "/stream";
       exchange->listen(std::make_shared<Listener>(*this, exchange));
@@ -68,6 +75,12 @@ class TestHandler final : public HttpHandler {
     changed_.notify_all();
   }
 
+  void connection_count_changed(std::size_t count) override {
+    const MutexLock lock(mutex_);
+    connections_ = count;
+    changed_.notify_all();
+  }
+
   // Waits for the exchange of /later or /stream.
   std::shared_ptr<Exchange> wait_open() {
     wait([this]() GALLEY_REQUIRES(mutex_) { return open_ != nullptr; });
@@ -77,8 +90,16 @@ class TestHandler final : public HttpHandler {
   void wait_gone(int count) {
     wait([this, count]() GALLEY_REQUIRES(mutex_) { return gone_ >= count; });
   }
-  void wait_quiet() {
-    wait([this]() GALLEY_REQUIRES(mutex_) { return quiet_ > 0; });
+  void wait_keep_alive() {
+    wait([this]() GALLEY_REQUIRES(mutex_) { return keep_alives_ > 0; });
+  }
+  // For tasks of /hold, which wait for release().
+  void wait_held() {
+    wait([this]() GALLEY_REQUIRES(mutex_) { return held_ > 0; });
+  }
+  void release() { count(&TestHandler::released_); }
+  void wait_connections(std::size_t count) {
+    wait([this, count]() GALLEY_REQUIRES(mutex_) { return connections_ == count; });
   }
   void wait_finished(std::string_view line) {
     wait([this, line]() GALLEY_REQUIRES(mutex_) {
@@ -89,10 +110,10 @@ class TestHandler final : public HttpHandler {
     const MutexLock lock(mutex_);
     return gone_;
   }
-  // How many of them could still hand work to a worker.
-  int gone_with_workers() {
+  // How many of them could still offload work.
+  int gone_and_offloading() {
     const MutexLock lock(mutex_);
-    return gone_with_workers_;
+    return gone_and_offloading_;
   }
 
  private:
@@ -101,13 +122,13 @@ class TestHandler final : public HttpHandler {
         : handler(test_handler), exchange(std::move(its_exchange)) {}
     void on_gone() override {
       if (exchange->offload([] {})) {
-        handler.count(&TestHandler::gone_with_workers_);
+        handler.count(&TestHandler::gone_and_offloading_);
       }
       exchange = nullptr;
       handler.count(&TestHandler::gone_);
     }
     void on_room() override {}
-    void on_quiet() override { handler.count(&TestHandler::quiet_); }
+    void on_keep_alive() override { handler.count(&TestHandler::keep_alives_); }
     TestHandler& handler;
     std::shared_ptr<Exchange> exchange;
   };
@@ -131,8 +152,11 @@ class TestHandler final : public HttpHandler {
   std::shared_ptr<Exchange> open_ GALLEY_GUARDED_BY(mutex_);
   std::vector<std::string> finished_ GALLEY_GUARDED_BY(mutex_);
   int gone_ GALLEY_GUARDED_BY(mutex_) = 0;
-  int gone_with_workers_ GALLEY_GUARDED_BY(mutex_) = 0;
-  int quiet_ GALLEY_GUARDED_BY(mutex_) = 0;
+  int gone_and_offloading_ GALLEY_GUARDED_BY(mutex_) = 0;
+  int held_ GALLEY_GUARDED_BY(mutex_) = 0;
+  int released_ GALLEY_GUARDED_BY(mutex_) = 0;
+  std::size_t connections_ GALLEY_GUARDED_BY(mutex_) = 0;
+  int keep_alives_ GALLEY_GUARDED_BY(mutex_) = 0;
 };
 
 class HttpServerTest : public testing::Test {
@@ -201,6 +225,33 @@ TEST_F(HttpServerTest, APipelineBeyondItsBoundStillGetsEveryAnswer) {
   EXPECT_TRUE(client.read_response().ends_with("\r\n\r\nPOST " + body));
 }
 
+TEST_F(HttpServerTest, ReadsOverEmptyLinesBeforeARequest) {
+  start();
+  const std::string_view request = "GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  EXPECT_EQ(status(ask("\r\n" + std::string(request))), "200");
+  EXPECT_EQ(status(ask("\r\n\r\n\r\n\r\n" + std::string(request))), "200");
+  EXPECT_EQ(status(ask("\r\n\r\n\r\n\r\n\r\n" + std::string(request))), "400");
+  EXPECT_EQ(status(ask("\n" + std::string(request))), "400");
+  SocketClient client(server_->port());  // behind a body, as some clients send it, and in halves
+  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1\r");
+  EXPECT_TRUE(client.read_response().ends_with("POST 1"));
+  client.send("\n" + std::string(request));
+  EXPECT_EQ(status(client.read_all()), "200");
+}
+
+TEST_F(HttpServerTest, EmptyLinesDoNotBeginARequest) {
+  start({.idle_timeout = 30ms});
+  EXPECT_EQ(ask("\r\n"), "");  // a begun one would end in 408
+  EXPECT_EQ(ask("\r"), "");
+}
+
+TEST_F(HttpServerTest, TakesTheAbsoluteFormOfATarget) {
+  start();
+  EXPECT_TRUE(ask("POST http://other:1/echo?q HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                  "Content-Length: 2\r\n\r\nhi")
+                  .ends_with("POST hi"));
+}
+
 TEST_F(HttpServerTest, HeadHasTheHeadersOfGetAndNoBody) {
   start();
   SocketClient client(server_->port());
@@ -254,11 +305,22 @@ TEST_F(HttpServerTest, ABrokenStreamHasNoEndMark) {
 }
 
 TEST_F(HttpServerTest, RunsWorkElsewhereWithinABound) {
-  start();
-  EXPECT_TRUE(
-      ask("GET /work HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ends_with("worked"));
-  start({.worker_queue_max = 0});
-  EXPECT_EQ(status(ask("GET /work HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")), "503");
+  start({.codec_threads = 1, .codec_tasks_waiting = 1});
+  const std::string_view work = "GET /work HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  SocketClient running(server_->port());
+  running.send("GET /hold HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  handler_.wait_held();
+  SocketClient waiting(server_->port());
+  waiting.send(work);
+  // One waits; of the two, whichever is read last is refused.
+  SocketClient other(server_->port());
+  other.send(work);
+  EXPECT_EQ(status(ask(work)), "503");
+  handler_.release();
+  EXPECT_TRUE(running.read_all().ends_with("held"));
+  const std::string both = waiting.read_all() + other.read_all();
+  EXPECT_NE(both.find("worked"), std::string::npos);
+  EXPECT_NE(both.find("503"), std::string::npos);
 }
 
 TEST_F(HttpServerTest, RefusesWhatCouldBeReadInTwoWays) {
@@ -285,6 +347,35 @@ TEST_F(HttpServerTest, RefusesWhatCouldBeReadInTwoWays) {
   EXPECT_EQ(status(ask(post("Transfer-Encoding: chunked\r\n", "zz\r\n"))), "400");
   EXPECT_EQ(status(ask(post("Transfer-Encoding: chunked\r\n", "1\r\nab\r\n0\r\n\r\n"))), "400");
   EXPECT_EQ(status(ask("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n")), "400");
+}
+
+TEST_F(HttpServerTest, ChunksEndTheirLinesInCrLf) {
+  start();  // with time-outs far longer than a client waits
+  const auto chunked = [](std::string_view body) {
+    return "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked"
+           "\r\n\r\n" +
+           std::string(body);
+  };
+  EXPECT_TRUE(ask(chunked("2;x=y\r\nab\r\n0A \r\n0123456789\r\n0\r\nt: 1\r\n\r\n"))
+                  .ends_with("POST ab0123456789"));
+  EXPECT_EQ(status(ask(chunked("2\nab\n0\n\n"))), "400");
+  EXPECT_EQ(status(ask(chunked("2\r\nab\n"))), "400");
+  EXPECT_EQ(status(ask(chunked("2\r\nab\r\n0\n"))), "400");
+  EXPECT_EQ(status(ask(chunked("0\r\nt: 1\n"))), "400");
+}
+
+TEST_F(HttpServerTest, RefusesCompressedBodies) {
+  start();
+  const auto post = [](std::string_view coding) {
+    return "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Encoding: " +
+           std::string(coding) + "\r\nContent-Length: 1\r\n\r\nx";
+  };
+  const std::string reply = ask(post("gzip"));
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 415 Unsupported Media Type\r\n")) << reply;
+  EXPECT_NE(reply.find("/echo: A request body must not be compressed"), std::string::npos);
+  EXPECT_EQ(status(ask(post("identity, gzip"))), "415");
+  EXPECT_EQ(status(ask(post("identity\r\nContent-Encoding: br"))), "415");
+  EXPECT_EQ(status(ask(post("Identity"))), "200");
 }
 
 TEST_F(HttpServerTest, RefusesMalformedHeads) {
@@ -404,6 +495,16 @@ TEST_F(HttpServerTest, AnIdleConnectionIsClosedSilently) {
   EXPECT_EQ(client.read_all(), "");
 }
 
+TEST_F(HttpServerTest, TellsHowManyConnectionsAreOpen) {
+  start({.linger_timeout = 10ms});
+  SocketClient first(server_->port());
+  SocketClient second(server_->port());
+  handler_.wait_connections(2);
+  first.close();
+  handler_.wait_connections(1);
+  EXPECT_EQ(server_->connection_count(), 1U);
+}
+
 TEST_F(HttpServerTest, OneConnectionTooManyIsToldSo) {
   start({.connections_max = 1});
   SocketClient first(server_->port());
@@ -451,11 +552,11 @@ TEST_F(HttpServerTest, AClientThatDoesNotReadIsCutOff) {
 }
 
 TEST_F(HttpServerTest, AQuietStreamIsReported) {
-  start({.quiet_interval = 10ms});
+  start({.keep_alive_interval = 10ms});
   SocketClient client(server_->port());
   client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto stream = handler_.wait_open();
-  handler_.wait_quiet();
+  handler_.wait_keep_alive();
 }
 
 TEST_F(HttpServerTest, DrainsRunningRequestsAndClosesIdleConnections) {
@@ -493,7 +594,7 @@ TEST_F(HttpServerTest, AServerThatEndsTakesNoMoreWork) {
     handler_.wait_open();
     ends ? server_.reset() : client.close();
     handler_.wait_gone(ends ? 2 : 1);
-    EXPECT_EQ(handler_.gone_with_workers(), 1);  // the one whose client left
+    EXPECT_EQ(handler_.gone_and_offloading(), 1);  // the one whose client left
   }
 }
 
@@ -501,7 +602,7 @@ TEST_F(HttpServerTest, AServerThatEndsTakesNoMoreWork) {
 TEST_F(HttpServerTest, AServerMayEndWhileABodyCompletes) {
   constexpr int kRounds = 20;
   for (int round = 0; round < kRounds; ++round) {
-    start({.worker_count = 1});
+    start({.codec_threads = 1});
     SocketClient client(server_->port());
     client.send(
         "POST /work HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");

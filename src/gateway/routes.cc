@@ -180,7 +180,11 @@ Code code_of(int status) {
 }  // namespace
 
 Routes::Routes(ReplyContext context, Metrics& metrics, Log& log)
-    : context_(context), metrics_(metrics), log_(log), started_s_(context.clock.unix_seconds()) {}
+    : context_(context),
+      metrics_(metrics),
+      log_(log),
+      open_connections_(metrics.gauge("galley_open_connections", "Connections that are open.")),
+      started_s_(context.clock.unix_seconds()) {}
 
 std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
   const Found found = find_route(head.method, head.path);
@@ -316,6 +320,10 @@ void Routes::finished(const ExchangeSummary& summary) {
                              {"status", summary.status},
                              {"complete", summary.complete},
                              {"took", to_string(summary.took)}});
+}
+
+void Routes::connection_count_changed(std::size_t count) {
+  open_connections_.set(static_cast<double>(count));
 }
 
 HttpResponse Routes::connection_error(int status, std::string_view message, std::string_view path) {

@@ -25,6 +25,7 @@ class Routes final : public HttpHandler {
                                 std::string_view message,
                                 std::string_view path) override;
   void finished(const ExchangeSummary& summary) override;
+  void connection_count_changed(std::size_t count) override;
 
   // From now on /ready says no and new generations are refused with 503, before their body is sent.
   // From any thread. Clients see it while the server still accepts, which its owner must let it.
@@ -40,6 +41,7 @@ class Routes final : public HttpHandler {
   const ReplyContext context_;
   Metrics& metrics_;
   Log& log_;
+  Gauge open_connections_;
   const std::int64_t started_s_;  // `created` of every model
   std::atomic<bool> draining_ = false;
 };
