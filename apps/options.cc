@@ -76,10 +76,17 @@ const std::array kOptions{
                  .help = "Silence of a stream before a comment keeps it open.",
                  .min = kDurationMin,
                  .max = kDurationMax},
+    ConfigOption{.key = "server.drain_grace",
+                 .type = ConfigType::kDuration,
+                 .initial = "1s",
+                 .help =
+                     "After SIGTERM or SIGINT: how long new connections are still taken and told "
+                     "503, so that a balancer looks elsewhere.",
+                 .max = kDurationMax},
     ConfigOption{.key = "server.drain_timeout",
                  .type = ConfigType::kDuration,
                  .initial = "30s",
-                 .help = "How long running requests may finish after SIGTERM or SIGINT.",
+                 .help = "After the grace: how long running requests may finish.",
                  .max = kDurationMax},
     ConfigOption{.key = "tokenizer",
                  .initial = "",

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include "apps/options.h"
 #include "apps/tokenizer_choice.h"
 #include "base/entropy.h"
+#include "base/loop_thread.h"
 #include "base/real_clock.h"
 #include "gateway/codec.h"
 #include "gateway/http_server.h"
@@ -24,18 +24,14 @@
 namespace galley::apps {
 namespace {
 
-// How long a server that was told to end still takes connections, and says 503 on them, so that
-// clients and balancers are told to go elsewhere. At most half of server.drain_timeout.
-constexpr Duration kDrainGrace = std::chrono::seconds(1);
-
 Result<std::unique_ptr<recipe::TokenSource>> make_source(
-    const Config& config, std::shared_ptr<const recipe::Tokenizer> tokenizer) {
+    const Config& config, std::shared_ptr<const recipe::Tokenizer> tokenizer, Loop& loop) {
   const std::string& script = config.string("script");
   if (script.empty()) {
-    return std::make_unique<gateway::EchoSource>(std::move(tokenizer));
+    return std::make_unique<gateway::EchoSource>(std::move(tokenizer), loop);
   }
   GALLEY_TRY(const std::string jsonl, read_input(script));
-  return gateway::ScriptedSource::from_jsonl(jsonl, *tokenizer);
+  return gateway::ScriptedSource::from_jsonl(jsonl, *tokenizer, loop);
 }
 
 Result<void> write_port(const std::string& path, std::uint16_t port) {
@@ -45,6 +41,7 @@ Result<void> write_port(const std::string& path, std::uint16_t port) {
   file << port << '\n';
   file.close();
   if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
+    std::remove(part.c_str());
     return fail(Code::kUnavailable, fmt::format("cannot write '{}'", path), "server.port_file");
   }
   return {};
@@ -64,20 +61,19 @@ void print_start(const Config& config,
   for (const auto& [name, version] : models) {
     names.append(names.empty() ? "" : ", ").append(name);
   }
-  fmt::print(
-      "Galley " GALLEY_VERSION
-      " listens on {}\n"
-      "  answers    {}\n"
-      "  models     {}\n"
-      "  tokenizer  {}, {} ids\n"
-      "Try it:\n"
-      "  curl {}/v1/chat/completions -H 'content-type: application/json' \\\n"
-      "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
-      "\"Hello!\"}}]}}'\n"
-      "Ctrl-C stops it.\n",
-      url, source.description(), names, tokenizer.empty() ? "built-in" : tokenizer,
-      codec.tokenizer()->vocabulary_size(), url,
-      models.contains("galley-echo") || models.empty() ? "galley-echo" : models.begin()->first);
+  fmt::print("Galley " GALLEY_VERSION
+             " listens on {}\n"
+             "  answers    {}\n"
+             "  models     {}\n"
+             "  tokenizer  {}, {} ids\n"
+             "Try it:\n"
+             "  curl {}/v1/chat/completions -H 'content-type: application/json' \\\n"
+             "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
+             "\"Hello!\"}}]}}'\n"
+             "Ctrl-C stops it.\n",
+             url, source.description(), names, tokenizer.empty() ? "built-in" : tokenizer,
+             codec.tokenizer()->vocabulary_size(), url,
+             models.contains("galley-echo") ? "galley-echo" : models.begin()->first);
   std::fflush(stdout);
 }
 
@@ -99,7 +95,8 @@ Result<void> serve(const Config& config) {
   GALLEY_TRY(recipe::CodecOptions codec_config, codec_options(config));
   GALLEY_TRY(const auto codec, gateway::Codec::create(tokenizer, std::move(codec_config),
                                                       config.integer("context_tokens")));
-  GALLEY_TRY(const auto source, make_source(config, tokenizer));
+  LoopThread sources;  // delivers what echo and scripted answer
+  GALLEY_TRY(const auto source, make_source(config, tokenizer, sources.loop()));
   gateway::RandomIds ids(entropy_seed());
   gateway::Routes routes({.codec = *codec,
                           .source = *source,
@@ -119,8 +116,7 @@ Result<void> serve(const Config& config) {
   log.info("draining", {{"connections", server->connection_count()}});
   routes.set_draining();
   server->close_after_answers();
-  const Duration bound = config.duration("server.drain_timeout");
-  const Duration grace = std::min(kDrainGrace, bound / 2);
+  const Duration grace = config.duration("server.drain_grace");
   // A second signal ends the process at once: in the grace it is taken here, after it by default.
   const timespec wait = {.tv_sec = grace / std::chrono::seconds(1),
                          .tv_nsec = grace % std::chrono::seconds(1) / std::chrono::nanoseconds(1)};
@@ -129,7 +125,7 @@ Result<void> serve(const Config& config) {
   if (second > 0) {
     std::raise(second);
   }
-  const bool drained = server->drain(bound - grace);
+  const bool drained = server->drain(config.duration("server.drain_timeout"));
   log.info("stopped", {{"all_requests_finished", drained}});
   return {};
 }

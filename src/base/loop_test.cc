@@ -2,11 +2,13 @@
 // tasks or by command; the real loop takes tasks from other threads and stops.
 // Method: logs of what ran; the real loop is stopped by its own tasks, so nothing sleeps.
 #include <algorithm>
+#include <future>
 #include <gtest/gtest.h>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/loop_thread.h"
 #include "base/real_loop.h"
 #include "base/virtual_loop.h"
 
@@ -163,6 +165,16 @@ TEST(RealClock, IsMonotonicAndKnowsTheDate) {
   const TimeNs before = clock.now();
   EXPECT_GE(clock.now(), before);
   EXPECT_GT(clock.unix_seconds(), 1'700'000'000);
+}
+
+TEST(LoopThread, RunsTasksUntilItIsDestroyed) {
+  std::promise<void> ran;
+  {
+    LoopThread thread;
+    thread.loop().post([&ran] { ran.set_value(); });
+    ran.get_future().wait();
+    thread.loop().after(1h, [] { FAIL() << "the loop did not stop"; });
+  }
 }
 
 }  // namespace

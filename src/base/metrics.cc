@@ -17,9 +17,9 @@ namespace galley {
 namespace {
 
 // Base units only (seconds, not milliseconds), as Prometheus advises; counts name what they count.
-constexpr std::array<std::string_view, 10> kMetricUnits{
-    "_blocks",   "_bytes",   "_connections", "_info",   "_ratio",
-    "_requests", "_seconds", "_sequences",   "_tokens", "_timestamp_seconds"};
+constexpr std::array<std::string_view, 11> kMetricUnits{
+    "_blocks",  "_bytes",     "_connections", "_generations",      "_info", "_ratio", "_requests",
+    "_seconds", "_sequences", "_tokens",      "_timestamp_seconds"};
 
 enum class Kind : std::uint8_t { kCounter, kGauge, kHistogram };
 

@@ -79,10 +79,13 @@ class FakeExchange final : public Exchange {
 
   void run() {
     while (!tasks_.empty()) {
-      auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      task();
+      run_one();
     }
+  }
+  void run_one() {
+    auto task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task();
   }
   // The socket took everything.
   void send_all() {

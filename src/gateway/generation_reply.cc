@@ -10,6 +10,8 @@ namespace {
 // All notes of a request, in one header of at most this many bytes.
 constexpr std::size_t kNoteBytesMax = 1024;
 constexpr std::string_view kRetryAfterS = "1";
+// Tokens that one task parses and encodes, about a millisecond: other connections have their turn.
+constexpr std::size_t kTokensPerTask = 1024;
 
 std::string_view id_prefix(recipe::Protocol protocol) {
   switch (protocol) {
@@ -64,7 +66,8 @@ ReplyMetrics::ReplyMetrics(Metrics& metrics)
                                     "Prompt tokens that were not computed again.")),
       output_tokens(metrics.counter("galley_output_tokens_total", "Tokens generated.")),
       cancelled(metrics.counter("galley_cancelled_generations_total",
-                                "Generations whose client left or was too slow.")) {}
+                                "Generations whose client left or was too slow.")),
+      active(metrics.gauge("galley_active_generations", "Generations under way.")) {}
 
 void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
                             Prepared prepared,
@@ -81,6 +84,7 @@ void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
     return;
   }
   reply->active_ = std::move(*active);
+  reply->context_.metrics.active.add(1);
   exchange->listen(reply);
   if (reply->stream_ != nullptr) {
     exchange->start_stream(stream_head(reply->request_));
@@ -107,20 +111,34 @@ GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
 }
 
 void GenerationReply::on_start(const recipe::Started& started) {
-  add(started);
+  const MutexLock lock(mutex_);
+  waiting_.push_start(started);
+  post_pump();
 }
 
 void GenerationReply::on_tokens(std::span<const TokenId> ids,
                                 std::span<const recipe::TokenLogprob> logprobs) {
-  add(Tokens{{ids.begin(), ids.end()}, {logprobs.begin(), logprobs.end()}});
+  const MutexLock lock(mutex_);
+  if (!overflowed_) {
+    waiting_.push_tokens(ids, logprobs);
+    if (waiting_.bytes() > context_.limits.waiting_bytes_max) {
+      overflowed_ = true;
+      waiting_.clear();
+    }
+    post_pump();
+  }
 }
 
 void GenerationReply::on_finish(recipe::SourceFinish reason) {
-  add(reason);
+  const MutexLock lock(mutex_);
+  waiting_.push_finish(reason);
+  post_pump();
 }
 
 void GenerationReply::on_error(Error error) {
-  add(std::move(error));
+  const MutexLock lock(mutex_);
+  waiting_.push_error(std::move(error));
+  post_pump();
 }
 
 void GenerationReply::on_gone() {
@@ -141,72 +159,62 @@ void GenerationReply::on_keep_alive() {
   }
 }
 
-std::size_t GenerationReply::bytes(const Step& step) {
-  const auto* tokens = std::get_if<Tokens>(&step);
-  if (tokens == nullptr) {
-    return 0;
-  }
-  std::size_t sum = tokens->ids.size() * sizeof(TokenId);
-  for (const recipe::TokenLogprob& logprob : tokens->logprobs) {
-    sum += sizeof logprob + logprob.token.size();
-    for (const recipe::TopLogprob& top : logprob.top) {
-      sum += sizeof top + top.token.size();
-    }
-  }
-  return sum;
-}
-
-// On any thread. One task carries all that came until it runs.
-void GenerationReply::add(Step step) {
-  const MutexLock lock(mutex_);
-  inbox_.push_back(std::move(step));
-  if (!std::exchange(take_posted_, true)) {
+// One task carries all that comes until it runs.
+void GenerationReply::post_pump() {
+  if (!std::exchange(pump_posted_, true)) {
     exchange_->post([weak = weak_from_this()] {
       if (const auto self = weak.lock()) {
-        self->take_inbox();
+        {
+          const MutexLock lock(self->mutex_);
+          self->pump_posted_ = false;
+        }
+        self->pump();
       }
     });
   }
 }
 
-void GenerationReply::take_inbox() {
-  std::vector<Step> steps;
-  {
-    const MutexLock lock(mutex_);
-    steps.swap(inbox_);
-    take_posted_ = false;
-  }
-  if (over_) {
-    return;
-  }
-  for (Step& step : steps) {
-    waiting_bytes_ += bytes(step);
-    waiting_.push_back(std::move(step));
-  }
-  pump();
-  if (!over_ && waiting_bytes_ > context_.limits.waiting_bytes_max) {
-    context_.metrics.cancelled.add();
-    end();
-    exchange_->abort();
-  }
+bool GenerationReply::take(StepQueue::Step& step) {
+  const MutexLock lock(mutex_);
+  return waiting_.pop(step);
+}
+
+bool GenerationReply::overflowed() {
+  const MutexLock lock(mutex_);
+  return overflowed_;
 }
 
 void GenerationReply::pump() {
-  while (!over_ && !waiting_.empty() &&
+  if (!over_ && overflowed()) {
+    context_.metrics.cancelled.add();
+    end();
+    exchange_->abort();
+    return;
+  }
+  std::size_t tokens = 0;
+  while (!over_ &&
          (stream_ == nullptr || exchange_->unsent_bytes() < context_.limits.unsent_bytes_max)) {
-    Step step = std::move(waiting_.front());
-    waiting_.pop_front();
-    waiting_bytes_ -= bytes(step);
-    apply(step);
+    if (tokens >= kTokensPerTask) {
+      const MutexLock lock(mutex_);
+      post_pump();
+      return;
+    }
+    if (!take(step_)) {
+      return;
+    }
+    if (const auto* more = std::get_if<StepQueue::Tokens>(&step_)) {
+      tokens += more->ids.size();
+    }
+    apply(step_);
   }
 }
 
-void GenerationReply::apply(Step& step) {
+void GenerationReply::apply(StepQueue::Step& step) {
   if (const auto* started = std::get_if<recipe::Started>(&step)) {
     context_.metrics.prompt_tokens.add(static_cast<double>(started->prompt_tokens));
     context_.metrics.cached_tokens.add(static_cast<double>(started->cached_tokens));
     parser_->start(*started);
-  } else if (const auto* tokens = std::get_if<Tokens>(&step)) {
+  } else if (const auto* tokens = std::get_if<StepQueue::Tokens>(&step)) {
     context_.metrics.output_tokens.add(static_cast<double>(tokens->ids.size()));
     if (const auto fed = parser_->feed_tokens(tokens->ids, tokens->logprobs); !fed) {
       fail_with(fed.error());
@@ -263,9 +271,12 @@ void GenerationReply::flush() {
 
 void GenerationReply::end() {
   over_ = true;
+  if (active_ != nullptr) {
+    active_.reset();  // without the lock: it may wait for a call of the source that wants it
+    context_.metrics.active.add(-1);
+  }
+  const MutexLock lock(mutex_);
   waiting_.clear();
-  waiting_bytes_ = 0;
-  active_.reset();
 }
 
 }  // namespace galley::gateway

@@ -1,17 +1,15 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/mutex.h"
 #include "gateway/codec.h"
 #include "gateway/exchange.h"
+#include "gateway/step_queue.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply.h"
 #include "recipe/token_source.h"
@@ -22,8 +20,8 @@ namespace galley::gateway {
 struct ReplyLimits {
   // A stream encodes tokens only while fewer bytes than this wait for the socket.
   std::size_t unsent_bytes_max = std::size_t{64} << 10U;
-  // Tokens that wait behind a slow client; beyond it the client is cut off. Every token id that one
-  // reply can have (393,216) fits, so only logprobs can get there.
+  // Tokens that wait behind a slow client; beyond it the client is cut off. Every token that one
+  // reply can have (393,216, each a step of its own) fits, so only logprobs can get there.
   std::size_t waiting_bytes_max = std::size_t{4} << 20U;
 };
 
@@ -34,6 +32,7 @@ struct ReplyMetrics {
   Counter cached_tokens;
   Counter output_tokens;
   Counter cancelled;
+  Gauge active;
 };
 
 // What every reply needs; outlives them all.
@@ -47,9 +46,9 @@ struct ReplyContext {
 };
 
 // Tokens of one generation -> the reply to one exchange, whole or streamed. The source's threads
-// only put steps into a list; parsing and encoding happen on the connection's thread, as far as the
-// client keeps up. A client that goes away, a stop string and a bound that is hit cancel the
-// generation.
+// only put steps into a queue; parsing and encoding happen on the connections' thread, as far as
+// the client keeps up, and a bounded number of tokens at a time. A client that goes away, a stop
+// string and a bound that is hit cancel the generation.
 class GenerationReply final : public recipe::TokenSink,
                               public ExchangeListener,
                               public std::enable_shared_from_this<GenerationReply> {
@@ -74,33 +73,27 @@ class GenerationReply final : public recipe::TokenSink,
   void on_keep_alive() override;
 
  private:
-  struct Tokens {
-    std::vector<TokenId> ids;
-    std::vector<recipe::TokenLogprob> logprobs;
-  };
-  using Step = std::variant<recipe::Started, Tokens, recipe::SourceFinish, Error>;
-
-  static std::size_t bytes(const Step& step);
-  void add(Step step) GALLEY_EXCLUDES(mutex_);
-  void take_inbox() GALLEY_EXCLUDES(mutex_);
-  void pump();
-  void apply(Step& step);
+  void post_pump() GALLEY_REQUIRES(mutex_);
+  bool take(StepQueue::Step& step) GALLEY_EXCLUDES(mutex_);
+  [[nodiscard]] bool overflowed() GALLEY_EXCLUDES(mutex_);
+  void pump() GALLEY_EXCLUDES(mutex_);
+  void apply(StepQueue::Step& step);
   void complete();
   void flush();
   void fail_with(const Error& error);
-  void end();
+  void end() GALLEY_EXCLUDES(mutex_);
 
   const std::shared_ptr<Exchange> exchange_;  // owners: the connection, this reply until it ends
   const recipe::Request request_;
   ReplyContext context_;
 
   Mutex mutex_;
-  std::vector<Step> inbox_ GALLEY_GUARDED_BY(mutex_);
-  bool take_posted_ GALLEY_GUARDED_BY(mutex_) = false;
+  StepQueue waiting_ GALLEY_GUARDED_BY(mutex_);
+  bool overflowed_ GALLEY_GUARDED_BY(mutex_) = false;  // something was dropped
+  bool pump_posted_ GALLEY_GUARDED_BY(mutex_) = false;
 
-  // The connection's thread only.
-  std::deque<Step> waiting_;
-  std::size_t waiting_bytes_ = 0;
+  // The connections' thread only.
+  StepQueue::Step step_;                           // the one at hand
   std::string out_;                                // frames of the step at hand
   std::unique_ptr<recipe::StreamEncoder> stream_;  // one of the two
   std::unique_ptr<recipe::WholeEncoder> whole_;

@@ -113,7 +113,7 @@ TEST_F(GenerationReplyTest, AClientThatLeavesCancels) {
   begin(R"(, "stream": true)");
   start_source();
   gateway_.source.send("Hi");
-  exchange_->leave();  // with steps still in the inbox
+  exchange_->leave();  // with steps that nobody read yet
   EXPECT_EQ(gateway_.source.ended(), 1);
   exchange_->run();
   EXPECT_FALSE(exchange_->ended);
@@ -147,7 +147,7 @@ TEST_F(GenerationReplyTest, EncodesOnlyWhatTheClientTakes) {
 }
 
 TEST_F(GenerationReplyTest, AClientThatFallsTooFarBehindIsCutOff) {
-  const std::size_t step_bytes = tokens_of("Hi").size() * sizeof(TokenId);
+  const std::size_t step_bytes = (tokens_of("Hi").size() + 1) * sizeof(TokenId);
   begin(R"(, "stream": true)", {.unsent_bytes_max = 1, .waiting_bytes_max = 3 * step_bytes});
   start_source();
   exchange_->run();  // the first frame fills the socket
@@ -161,6 +161,49 @@ TEST_F(GenerationReplyTest, AClientThatFallsTooFarBehindIsCutOff) {
   EXPECT_TRUE(exchange_->aborted);
   EXPECT_FALSE(exchange_->ended);
   EXPECT_EQ(gateway_.source.ended(), 1);
+}
+
+TEST_F(GenerationReplyTest, TokensOfASourceThatIsFarAheadAreBoundedBeforeTheyAreRead) {
+  begin("", {.waiting_bytes_max = 100});
+  start_source();
+  for (int i = 0; i < 1000; ++i) {
+    gateway_.source.send("Hi");  // nothing runs meanwhile on the connections' thread
+  }
+  exchange_->run();
+  EXPECT_TRUE(exchange_->aborted);
+  EXPECT_FALSE(exchange_->started);
+  EXPECT_EQ(gateway_.source.ended(), 1);
+  EXPECT_NE(gateway_.metrics.render().find("galley_cancelled_generations_total 1\n"),
+            std::string::npos);
+}
+
+TEST_F(GenerationReplyTest, TheLongestReplyWaitsWithinTheBoundOfItsDefault) {
+  begin(R"(, "stream": true)", {.unsent_bytes_max = 1});
+  start_source();
+  exchange_->run();  // the first frame fills the socket
+  const TokenId id = tokens_of("Hi")[0];
+  for (int i = 0; i < 393'216; ++i) {
+    gateway_.source.sink().on_tokens({&id, 1}, {});
+  }
+  exchange_->run();
+  EXPECT_FALSE(exchange_->aborted);
+  EXPECT_EQ(frames(), 1U);
+}
+
+TEST_F(GenerationReplyTest, ALongAnswerLetsOthersHaveTheirTurn) {
+  begin();
+  start_source();
+  const std::vector<TokenId> ids(3000, tokens_of("Hi")[0]);
+  for (const TokenId& id : ids) {
+    gateway_.source.sink().on_tokens({&id, 1}, {});
+  }
+  gateway_.source.sink().on_finish(SourceFinish::kStop);
+  bool ended = true;
+  exchange_->run_one();  // what the source's first call posted
+  exchange_->post([&] { ended = exchange_->ended; });
+  exchange_->run();
+  EXPECT_FALSE(ended);
+  EXPECT_TRUE(exchange_->ended);
 }
 
 TEST_F(GenerationReplyTest, ASilentStreamIsKeptOpen) {
@@ -217,9 +260,11 @@ TEST_F(GenerationReplyTest, CountsTokens) {
   begin();
   start_source();
   gateway_.source.send("Hi");
+  EXPECT_NE(gateway_.metrics.render().find("galley_active_generations 1\n"), std::string::npos);
   gateway_.source.sink().on_finish(SourceFinish::kStop);
   exchange_->run();
   const std::string text = gateway_.metrics.render();
+  EXPECT_NE(text.find("galley_active_generations 0\n"), std::string::npos);
   EXPECT_NE(text.find("galley_prompt_tokens_total 10\n"), std::string::npos);
   EXPECT_NE(text.find("galley_cached_tokens_total 4\n"), std::string::npos);
   EXPECT_NE(text.find("galley_output_tokens_total " + std::to_string(tokens_of("Hi").size())),

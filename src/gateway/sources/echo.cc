@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "gateway/sources/deliver.h"
+#include "gateway/sources/delivery.h"
 #include "recipe/control.h"
 
 namespace galley::gateway {
@@ -43,8 +43,8 @@ std::vector<TokenId> last_user_turn(std::span<const TokenId> prompt,
 
 }  // namespace
 
-EchoSource::EchoSource(std::shared_ptr<const recipe::Tokenizer> tokenizer)
-    : tokenizer_(std::move(tokenizer)) {}
+EchoSource::EchoSource(std::shared_ptr<const recipe::Tokenizer> tokenizer, Loop& loop)
+    : tokenizer_(std::move(tokenizer)), loop_(loop) {}
 
 Result<std::unique_ptr<recipe::ActiveGeneration>> EchoSource::start(recipe::Generation generation,
                                                                     recipe::TokenSink& sink) {
@@ -59,9 +59,10 @@ Result<std::unique_ptr<recipe::ActiveGeneration>> EchoSource::start(recipe::Gene
                     ? "tool_choice"
                     : "response_format");
   }
-  sink.on_start({.prompt_tokens = static_cast<std::int64_t>(generation.prompt.size())});
-  deliver(answer(generation.prompt), generation, recipe::SourceFinish::kStop, sink);
-  return std::make_unique<recipe::ActiveGeneration>();
+  KnownAnswer known{
+      .started = {.prompt_tokens = static_cast<std::int64_t>(generation.prompt.size())},
+      .ids = answer(generation.prompt)};
+  return deliver(loop_, limited(std::move(known), generation), sink);
 }
 
 std::vector<TokenId> EchoSource::answer(std::span<const TokenId> prompt) const {

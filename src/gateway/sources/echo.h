@@ -2,18 +2,19 @@
 
 #include <memory>
 
+#include "base/loop.h"
 #include "recipe/token_source.h"
 #include "recipe/tokenizer.h"
 
 namespace galley::gateway {
 
 // What answers while there is no model: says so, and repeats the start of the last user turn. With
-// thinking on, one sentence of reasoning comes first. Delivers everything inside start(), a token a
-// step. Refuses what only a model can do (logprobs, enforced formats), so that nobody mistakes it
-// for one.
+// thinking on, one sentence of reasoning comes first. Refuses what only a model can do (logprobs,
+// enforced formats), so that nobody mistakes it for one.
 class EchoSource final : public recipe::TokenSource {
  public:
-  explicit EchoSource(std::shared_ptr<const recipe::Tokenizer> tokenizer);
+  // `loop` delivers the answers and outlives them.
+  EchoSource(std::shared_ptr<const recipe::Tokenizer> tokenizer, Loop& loop);
 
   Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
                                                           recipe::TokenSink& sink) override;
@@ -26,6 +27,7 @@ class EchoSource final : public recipe::TokenSource {
   [[nodiscard]] std::vector<TokenId> answer(std::span<const TokenId> prompt) const;
 
   std::shared_ptr<const recipe::Tokenizer> tokenizer_;  // shared with the codec
+  Loop& loop_;
 };
 
 }  // namespace galley::gateway

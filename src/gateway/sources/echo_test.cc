@@ -16,9 +16,12 @@ recipe::Generation generation(std::string_view prompt, std::int64_t max_tokens =
 }
 
 std::string echo(std::string_view prompt, std::int64_t max_tokens = 1000) {
-  EchoSource source(small_tokenizer());
+  VirtualLoop loop;
+  EchoSource source(small_tokenizer(), loop);
   RecordingSink sink;
-  EXPECT_TRUE(source.start(generation(prompt, max_tokens), sink).has_value());
+  const auto active = source.start(generation(prompt, max_tokens), sink);
+  EXPECT_TRUE(active.has_value());
+  EXPECT_TRUE(loop.run_until_quiet());
   return sink.text();
 }
 
@@ -47,16 +50,16 @@ TEST(EchoSource, LeavesControlTokensOutAndStaysShort) {
 }
 
 TEST(EchoSource, StopsAtMaxTokens) {
-  EchoSource source(small_tokenizer());
+  VirtualLoop loop;
+  EchoSource source(small_tokenizer(), loop);
   const std::size_t length =
       tokens_of("No model is loaded. You said: ").size() + tokens_of("Hi").size();
   for (const std::size_t max : {std::size_t{1}, length - 1, length, length + 1}) {
     RecordingSink sink;
-    EXPECT_TRUE(source
-                    .start(generation("<｜User｜>Hi<｜Assistant｜></think>",
-                                      static_cast<std::int64_t>(max)),
-                           sink)
-                    .has_value());
+    const auto active = source.start(
+        generation("<｜User｜>Hi<｜Assistant｜></think>", static_cast<std::int64_t>(max)), sink);
+    EXPECT_TRUE(active.has_value());
+    EXPECT_TRUE(loop.run_until_quiet());
     EXPECT_EQ(sink.ids.size(), std::min(max, length));
     EXPECT_EQ(sink.finish,
               max < length ? recipe::SourceFinish::kLength : recipe::SourceFinish::kStop);
@@ -64,7 +67,8 @@ TEST(EchoSource, StopsAtMaxTokens) {
 }
 
 TEST(EchoSource, RefusesWhatNeedsAModel) {
-  EchoSource source(small_tokenizer());
+  VirtualLoop loop;
+  EchoSource source(small_tokenizer(), loop);
   RecordingSink sink;
   recipe::Generation logprobs = generation("x");
   logprobs.sampling.logprobs = true;

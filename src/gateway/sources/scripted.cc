@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 #include <utility>
 
-#include "gateway/sources/deliver.h"
+#include "gateway/sources/delivery.h"
 #include "recipe/json.h"
 
 namespace galley::gateway {
@@ -89,7 +89,7 @@ Result<ScriptedSource::Line> ScriptedSource::parse_line(std::string_view text,
 }
 
 Result<std::unique_ptr<ScriptedSource>> ScriptedSource::from_jsonl(
-    std::string_view jsonl, const recipe::Tokenizer& tokenizer) {
+    std::string_view jsonl, const recipe::Tokenizer& tokenizer, Loop& loop) {
   std::vector<Line> lines;
   for (std::size_t number = 1; !jsonl.empty(); ++number) {
     const std::size_t end = jsonl.find('\n');
@@ -104,7 +104,7 @@ Result<std::unique_ptr<ScriptedSource>> ScriptedSource::from_jsonl(
     }
     lines.push_back(std::move(*line));
   }
-  return std::unique_ptr<ScriptedSource>(new ScriptedSource(std::move(lines)));
+  return std::unique_ptr<ScriptedSource>(new ScriptedSource(std::move(lines), loop));
 }
 
 const ScriptedSource::Line* ScriptedSource::pick(std::span<const TokenId> prompt) {
@@ -132,17 +132,15 @@ Result<std::unique_ptr<recipe::ActiveGeneration>> ScriptedSource::start(
   if (line == nullptr) {
     return fail(Code::kUnavailable, "the script has no answer left");
   }
-  sink.on_start({.prompt_tokens = static_cast<std::int64_t>(generation.prompt.size()),
-                 .cached_tokens = line->cached_tokens});
+  KnownAnswer answer{
+      .started = {.prompt_tokens = static_cast<std::int64_t>(generation.prompt.size()),
+                  .cached_tokens = line->cached_tokens},
+      .ids = line->tokens,
+      .end = line->finish};
   if (line->error) {
-    for (const TokenId& id : line->tokens) {
-      sink.on_tokens({&id, 1}, {});
-    }
-    sink.on_error({.code = Code::kUnavailable, .what = *line->error});
-  } else {
-    deliver(line->tokens, generation, line->finish, sink);
+    answer.end = Error{.code = Code::kUnavailable, .what = *line->error};
   }
-  return std::make_unique<recipe::ActiveGeneration>();
+  return deliver(loop_, limited(std::move(answer), generation), sink);
 }
 
 }  // namespace galley::gateway

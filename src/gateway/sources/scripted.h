@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/loop.h"
 #include "base/mutex.h"
 #include "recipe/token_source.h"
 #include "recipe/tokenizer.h"
@@ -23,12 +24,13 @@ namespace galley::gateway {
 //   "prompt_hash": "…"                only for prompts with that hash (any number of times)
 //   "finish": "stop|length|content_filter", "cached_tokens": 0, "error": "…" instead of a finish
 // Prompts whose hash is in no line take the lines without one, in order; after the last of them,
-// kUnavailable. Delivers everything inside start(), a token a step.
+// kUnavailable.
 class ScriptedSource final : public recipe::TokenSource {
  public:
-  // Errors: kInvalidArgument naming the line.
+  // `loop` delivers the answers and outlives them. Errors: kInvalidArgument naming the line.
   static Result<std::unique_ptr<ScriptedSource>> from_jsonl(std::string_view jsonl,
-                                                            const recipe::Tokenizer& tokenizer);
+                                                            const recipe::Tokenizer& tokenizer,
+                                                            Loop& loop);
 
   Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
                                                           recipe::TokenSink& sink) override;
@@ -45,10 +47,11 @@ class ScriptedSource final : public recipe::TokenSource {
   };
   static Result<Line> parse_line(std::string_view text, const recipe::Tokenizer& tokenizer);
 
-  explicit ScriptedSource(std::vector<Line> lines) : lines_(std::move(lines)) {}
+  ScriptedSource(std::vector<Line> lines, Loop& loop) : lines_(std::move(lines)), loop_(loop) {}
   const Line* pick(std::span<const TokenId> prompt);
 
   const std::vector<Line> lines_;
+  Loop& loop_;
   Mutex mutex_;
   std::size_t next_ GALLEY_GUARDED_BY(mutex_) = 0;  // first line not yet given away in order
 };

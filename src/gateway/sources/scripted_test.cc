@@ -9,8 +9,13 @@
 namespace galley::gateway {
 namespace {
 
+VirtualLoop& loop() {
+  static VirtualLoop the_loop;
+  return the_loop;
+}
+
 std::unique_ptr<ScriptedSource> script(std::string_view jsonl) {
-  auto source = ScriptedSource::from_jsonl(jsonl, *small_tokenizer());
+  auto source = ScriptedSource::from_jsonl(jsonl, *small_tokenizer(), loop());
   EXPECT_TRUE(source.has_value()) << to_string(source.error());
   return std::move(*source);
 }
@@ -19,9 +24,10 @@ RecordingSink play(ScriptedSource& source,
                    std::vector<TokenId> prompt = {1, 2},
                    std::int64_t max_tokens = 100) {
   RecordingSink sink;
-  EXPECT_TRUE(
-      source.start({.prompt = std::move(prompt), .max_tokens = max_tokens, .stop_ids = {1}}, sink)
-          .has_value());
+  const auto active =
+      source.start({.prompt = std::move(prompt), .max_tokens = max_tokens, .stop_ids = {1}}, sink);
+  EXPECT_TRUE(active.has_value());
+  EXPECT_TRUE(loop().run_until_quiet());
   return sink;
 }
 
@@ -81,7 +87,8 @@ TEST(ScriptedSource, ABadScriptSaysWhere) {
   for (const std::string_view bad :
        {"{", "[]", R"({"tokens": 5})", R"({"tokens": [-1]})", R"({"tokens": [4096]})",
         R"({"text": 1})", R"({"finish": "done"})", R"({"cached_tokens": -1})", R"({"delay": 1})"}) {
-    const auto source = ScriptedSource::from_jsonl("{}\n" + std::string(bad), *small_tokenizer());
+    const auto source =
+        ScriptedSource::from_jsonl("{}\n" + std::string(bad), *small_tokenizer(), loop());
     ASSERT_FALSE(source.has_value()) << bad;
     EXPECT_TRUE(source.error().what.starts_with("script line 2: ")) << source.error().what;
   }
