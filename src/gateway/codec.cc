@@ -23,6 +23,19 @@ Result<void> refuse_unsupported(const recipe::Request& request, const recipe::Pr
   return {};
 }
 
+// The vocabulary is the server's, so the request parser cannot know it.
+Result<void> check_logit_bias(const recipe::Request& request, const recipe::Tokenizer& tokenizer) {
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    if (std::cmp_greater_equal(id, tokenizer.vocabulary_size())) {
+      return fail(Code::kInvalidArgument,
+                  fmt::format("is not a token id of this model, whose ids are below {}",
+                              tokenizer.vocabulary_size()),
+                  fmt::format("logit_bias.{}", id));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Codec::Codec(std::shared_ptr<const recipe::Tokenizer> tokenizer,
@@ -35,6 +48,10 @@ Codec::Codec(std::shared_ptr<const recipe::Tokenizer> tokenizer,
 Result<std::unique_ptr<Codec>> Codec::create(std::shared_ptr<const recipe::Tokenizer> tokenizer,
                                              recipe::CodecOptions options,
                                              std::int64_t context_tokens) {
+  if (options.models.empty()) {
+    return fail(Code::kInvalidArgument, "needs at least one name that clients may ask for",
+                "models");
+  }
   std::unique_ptr<Codec> codec(new Codec(std::move(tokenizer), std::move(options), context_tokens));
   for (const auto& [name, model_version] : codec->options_.models) {
     Version& version = codec->versions_[static_cast<std::size_t>(model_version)];
@@ -55,6 +72,7 @@ Result<Prepared> Codec::prepare(recipe::Protocol protocol, std::string_view body
   GALLEY_TRY(recipe::Request request, recipe::parse_request(protocol, body, options_));
   recipe::Prompt prompt = recipe::render(request.conversation, request.version);
   GALLEY_CHECK_OK(refuse_unsupported(request, prompt));
+  GALLEY_CHECK_OK(check_logit_bias(request, *tokenizer_));
 
   const Version& version = versions_[static_cast<std::size_t>(request.version)];
   GALLEY_ASSERT(version.encoder != nullptr);  // the version came from options_.models

@@ -23,7 +23,8 @@ struct Prepared {
 // Thread-safe.
 class Codec {
  public:
-  // Error: kInvalidArgument when a model name needs a control token the vocabulary lacks.
+  // Error: kInvalidArgument when there is no model name, or one needs a control token that the
+  // vocabulary lacks.
   static Result<std::unique_ptr<Codec>> create(std::shared_ptr<const recipe::Tokenizer> tokenizer,
                                                recipe::CodecOptions options,
                                                std::int64_t context_tokens);

@@ -3,6 +3,7 @@
 #include "gateway/codec.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "gateway/fakes_for_test.h"
@@ -53,6 +54,23 @@ TEST(Codec, RefusesWhatTheServerCannotDo) {
   const auto two = prepare(chat_body(R"(, "n": 2)"));
   ASSERT_FALSE(two.has_value());
   EXPECT_EQ(two.error().where, "n");
+}
+
+TEST(Codec, LogitBiasIsForIdsOfTheVocabulary) {
+  const std::size_t ids = small_tokenizer()->vocabulary_size();
+  EXPECT_TRUE(
+      prepare(chat_body(fmt::format(R"(, "logit_bias": {{"{}": 1}})", ids - 1))).has_value());
+  const auto beyond =
+      prepare(chat_body(fmt::format(R"(, "logit_bias": {{"1": 1, "{}": 1}})", ids)));
+  ASSERT_FALSE(beyond.has_value());
+  EXPECT_EQ(beyond.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(beyond.error().where, fmt::format("logit_bias.{}", ids));
+}
+
+TEST(Codec, NeedsAModelName) {
+  const auto codec = Codec::create(small_tokenizer(), {.models = {}}, 100);
+  ASSERT_FALSE(codec.has_value());
+  EXPECT_EQ(codec.error().where, "models");
 }
 
 TEST(Codec, SaysWhichModelNameTheVocabularyCannotServe) {
