@@ -5,9 +5,11 @@
 
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "base/standard_files.h"
 
 int main(int argc, char** argv) {
   using namespace galley::apps;
+  galley::open_standard_files();
   int exit_code = 0;
   CLI::App galley("Galley serves models of the DeepSeek-V4 / V4.1 family.", "galley");
   galley.set_version_flag("--version", "galley " GALLEY_VERSION);

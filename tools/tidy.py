@@ -33,11 +33,19 @@ MARKERS = "|".join(a + b for a, b in (("FIX", "ME"), ("TO", "DO"), ("XX", "X")))
 # name, pattern, what to do instead, path prefixes that may. In C++ code outside comments.
 CODE_BANS = [
     ("clock", r"\b(?:system|steady|high_resolution|utc|file)_clock\b|\bclock_gettime\b|\bgettimeofday\b"
-     r"|\btime\s*\(\s*(?:nullptr|NULL|0|&)", "take a galley::Clock", ["src/base/real_clock.cc"]),
+     r"|\btime\s*\(\s*(?:nullptr|NULL|0|&)|\bstd::(?:local|gm)time\b",
+     "take a galley::Clock", ["src/base/real_clock.cc"]),
+    ("timer", r"\b(?:steady|system|high_resolution|deadline|basic_waitable|waitable)_timer\b"
+     r"|\bclock_type\s*::\s*now\b", "use Loop::at; sockets wait through gateway/timed_io.h",
+     ["src/gateway/timed_io.h", "src/gateway/timed_io.cc"]),
     ("sleep", r"\bsleep_(?:for|until)\b|\b(?:nano|u)?sleep\s*\(", "use Loop::at", []),
     ("random_device", r"\brandom_device\b", "use base/entropy.h", []),
     ("thread", r"\bstd::j?thread\b", "threads belong to base; tests may start their own",
      ["src/base/*", "src/*_test.cc"]),
+    ("thread_pool", r"\b(?:static_)?thread_pool\b", "use base/task_pool.h or base/worker_pool.h", []),
+    ("mutex", r"\bstd::(?:\w+_)?mutex\b|\bstd::condition_variable\w*"
+     r"|<(?:mutex|shared_mutex|condition_variable)>", "use base/mutex.h, which is annotated",
+     ["src/base/mutex.h", "src/base/log.cc"]),
     ("regex", r"\bstd::(?:basic_)?w?regex\b|<regex>", "std::regex recurses on its input", []),
 ]
 CODE_BAN_FOLDERS = ("src/", "apps/", "bindings/")

@@ -91,6 +91,12 @@ class TidyTest(unittest.TestCase):
                            ("std::this_thread::sleep_for(1s);", "sleep"), ("usleep(1);", "sleep"),
                            ("std::random_device d;", "random_device"),
                            ("std::thread t;", "thread"), ("std::jthread t;", "thread"),
+                           ("auto t = std::localtime(&s);", "clock"),
+                           ("asio::steady_timer t;", "timer"), ("asio::system_timer t;", "timer"),
+                           ("Timer::clock_type::now();", "timer"),
+                           ("asio::thread_pool p;", "thread_pool"),
+                           ("std::mutex m;", "mutex"), ("std::shared_mutex m;", "mutex"),
+                           ("std::condition_variable_any c;", "mutex"), ("#include <mutex>", "mutex"),
                            ("std::regex r;", "regex"), ("#include <regex>", "regex"),
                            ("try { f(); } catch (...) {\n}", "catch")):
             with self.subTest(text):
@@ -104,6 +110,9 @@ class TidyTest(unittest.TestCase):
     def test_allow_lists(self):
         self.assertEqual(problems({"src/base/real_clock.cc": "std::chrono::system_clock::now();",
                                    "src/base/t.cc": "std::jthread t;",
+                                   "src/base/mutex.h": "#pragma once\n#include <mutex>\n",
+                                   "src/gateway/README.md": "",
+                                   "src/gateway/timed_io.cc": "asio::steady_timer t;",
                                    "src/recipe/b_test.cc": "std::thread t;"}), [])
         self.assert_reports({"src/base/real_clock.cc": ""}, "src/base/real_clock.cc", 1,
                             "no longer needed")

@@ -8,7 +8,7 @@ SerialExecutor::SerialExecutor() : thread_([this] { run(); }) {}
 
 SerialExecutor::~SerialExecutor() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -17,25 +17,32 @@ SerialExecutor::~SerialExecutor() {
 
 void SerialExecutor::post(std::move_only_function<void()> job) {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return jobs_.size() < kPendingMax; });
+    const MutexLock lock(mutex_);
+    while (jobs_.size() >= kPendingMax) {
+      changed_.wait(mutex_);
+    }
     jobs_.push_back(std::move(job));
   }
   changed_.notify_all();
 }
 
+std::optional<std::move_only_function<void()>> SerialExecutor::next_job() {
+  const MutexLock lock(mutex_);
+  while (!stop_ && jobs_.empty()) {
+    changed_.wait(mutex_);
+  }
+  if (jobs_.empty()) {
+    return std::nullopt;
+  }
+  std::move_only_function<void()> job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return job;
+}
+
 void SerialExecutor::run() {
-  for (;;) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
-    if (jobs_.empty()) {
-      return;
-    }
-    std::move_only_function<void()> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    changed_.notify_all();
-    job();
+  while (auto job = next_job()) {
+    changed_.notify_all();  // there is room
+    (*job)();
   }
 }
 

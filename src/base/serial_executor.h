@@ -1,11 +1,12 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
+#include <optional>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace galley {
 
@@ -21,15 +22,17 @@ class SerialExecutor {
   SerialExecutor(const SerialExecutor&) = delete;
   SerialExecutor& operator=(const SerialExecutor&) = delete;
 
-  void post(std::move_only_function<void()> job);
+  void post(std::move_only_function<void()> job) GALLEY_EXCLUDES(mutex_);
 
  private:
-  void run();
+  // Waits for one; nothing once stopped and empty.
+  std::optional<std::move_only_function<void()>> next_job() GALLEY_EXCLUDES(mutex_);
+  void run() GALLEY_EXCLUDES(mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::move_only_function<void()>> jobs_;  // guarded by mutex_
-  bool stop_ = false;                                 // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::move_only_function<void()>> jobs_ GALLEY_GUARDED_BY(mutex_);
+  bool stop_ GALLEY_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

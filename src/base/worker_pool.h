@@ -1,10 +1,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
-#include <memory>
-#include <mutex>
+#include <cstdint>
 #include <thread>
 #include <vector>
 

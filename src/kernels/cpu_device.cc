@@ -1,13 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <cstdlib>
 #include <limits>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "base/serial_executor.h"
 #include "base/worker_pool.h"
 #include "kernels/device.h"
@@ -30,7 +29,7 @@ constexpr std::size_t kOutputsPerTask = 16;
 class CpuEvent final : public Event {
  public:
   [[nodiscard]] bool done() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return pending_ == 0;
   }
   void wait() override {
@@ -38,25 +37,27 @@ class CpuEvent final : public Event {
     wait_on_device();
   }
   void wait_on_device() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return pending_ == 0; });
+    const MutexLock lock(mutex_);
+    while (pending_ != 0) {
+      changed_.wait(mutex_);
+    }
   }
   void arm() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++pending_;
   }
   void fire() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       --pending_;
     }
     changed_.notify_all();
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  int pending_ = 0;  // guarded by mutex_
+  mutable Mutex mutex_;
+  CondVar changed_;
+  int pending_ GALLEY_GUARDED_BY(mutex_) = 0;
 };
 
 class CpuBuffer final : public Buffer {
