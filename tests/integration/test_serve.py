@@ -7,10 +7,11 @@ it. Runs with plain `python3 test_serve.py`; needs GALLEY_BIN and the package `o
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
-import time
+import threading
 import unittest
 
 import openai
@@ -26,30 +27,32 @@ NO_THINKING = {"thinking": {"type": "disabled"}}
 class Server:
     """`galley serve` with `flags`, on a free port."""
 
-    def __init__(self, *flags):
-        self.folder = tempfile.TemporaryDirectory()
-        port_file = pathlib.Path(self.folder.name) / "port"
+    def __init__(self, *flags, grace="0s", **popen):
         self.process = subprocess.Popen(
-            [GALLEY, "serve", "--server.port", "0", "--server.port_file", str(port_file), *flags],
+            [GALLEY, "serve", "--server.port", "0", "--server.drain_grace", grace, *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            **popen,
         )
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not port_file.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.process.kill()
-                raise AssertionError(f"no start: {self.process.communicate()}")
-            time.sleep(0.01)
-        self.port = int(port_file.read_text())
-        self.url = f"http://127.0.0.1:{self.port}"
+        # Reading blocks until the server says where it listens, or ends.
+        patience = threading.Timer(START_SECONDS_MAX, self.process.kill)
+        patience.start()
+        self.start = ""
+        while "Ctrl-C" not in self.start:
+            line = self.process.stdout.readline()
+            if not line:
+                raise AssertionError(f"no start: {self.start}{self.process.stderr.read()}")
+            self.start += line
+        patience.cancel()
+        self.url = re.search(r"listens on (http://\S+)", self.start)[1]
+        self.port = int(self.url.rsplit(":", 1)[1])
 
     def stop(self):
         """Ends the server as an operator would; its exit status, standard output and error."""
         self.process.send_signal(signal.SIGTERM)
         out, err = self.process.communicate(timeout=20)
-        self.folder.cleanup()
-        return self.process.returncode, out, err
+        return self.process.returncode, self.start + (out or ""), err
 
 
 def curl(*arguments):
@@ -92,7 +95,7 @@ class ServeTest(unittest.TestCase):
         self.assertTrue(reply._request_id.startswith("req_"))
 
     def test_streamed_answer_with_usage(self):
-        text, usage, finish, pieces = "", None, None, 0
+        text, usage, finish, deltas = "", None, None, 0
         for chunk in self.client.chat.completions.create(
             model=MODEL,
             messages=HELLO,
@@ -103,11 +106,11 @@ class ServeTest(unittest.TestCase):
             usage = chunk.usage or usage
             for choice in chunk.choices:
                 text += choice.delta.content or ""
-                pieces += bool(choice.delta.content)
+                deltas += bool(choice.delta.content)
                 finish = choice.finish_reason or finish
         self.assertEqual(text, ANSWER)
         self.assertEqual(finish, "stop")
-        self.assertGreater(pieces, 3)
+        self.assertGreater(deltas, 3)
         self.assertGreater(usage.completion_tokens, 3)
 
     def test_thinking_comes_as_reasoning(self):
@@ -190,6 +193,62 @@ class ScriptTest(unittest.TestCase):
             self.assertEqual(reply["usage"]["prompt_cache_hit_tokens"], 2)
             self.assertIn("no answer left", json.loads(curl(url, "-d", body))["error"]["message"])
             self.assertEqual(server.stop()[0], 0)
+
+
+class StartTest(unittest.TestCase):
+    def test_the_port_file_is_whole_once_the_server_listens(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "port"
+            server = Server("--server.port_file", str(path))
+            self.assertEqual(path.read_text(), f"{server.port}\n")
+            self.assertEqual(os.listdir(folder), ["port"])
+            self.assertEqual(server.stop()[0], 0)
+
+    def test_a_port_file_that_cannot_be_written_leaves_nothing_behind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            taken = pathlib.Path(folder) / "port"
+            taken.mkdir()  # a file cannot take a folder's name
+            (taken / "x").touch()
+            done = subprocess.run(
+                [GALLEY, "serve", "--server.port", "0", "--server.port_file", str(taken)],
+                capture_output=True, text=True, timeout=START_SECONDS_MAX,
+            )  # fmt: skip
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn("server.port_file", done.stderr)
+            self.assertEqual(os.listdir(folder), ["port"])
+
+    def test_closed_standard_files_do_not_become_sockets(self):
+        def close_two():
+            os.close(0)
+            os.close(2)
+
+        server = Server(preexec_fn=close_two)
+        for number in (0, 2):
+            self.assertEqual(os.readlink(f"/proc/{server.process.pid}/fd/{number}"), "/dev/null")
+        self.assertEqual(json.loads(curl(server.url + "/health")), {"status": "ok"})
+        self.assertEqual(server.stop()[0], 0)
+
+    def test_a_server_without_models_is_refused_by_name(self):
+        done = subprocess.run(
+            [GALLEY, "serve", "--server.port", "0", "--models", ""],
+            capture_output=True, text=True, timeout=START_SECONDS_MAX,
+        )  # fmt: skip
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("models", done.stderr)
+        self.assertIn("at least one name", done.stderr)
+
+    def test_the_grace_tells_new_connections(self):
+        server = Server(grace="20s")
+        server.process.send_signal(signal.SIGTERM)
+        for line in server.process.stderr:
+            if "draining" in line:
+                break
+        ready = curl("-i", server.url + "/ready")
+        self.assertTrue(ready.startswith("HTTP/1.1 503"), ready)
+        self.assertIn("connection: close", ready)
+        server.process.send_signal(signal.SIGTERM)  # a second one ends it at once
+        server.process.communicate(timeout=10)
+        self.assertEqual(server.process.returncode, -signal.SIGTERM)
 
 
 class CommandTest(unittest.TestCase):
