@@ -63,7 +63,9 @@ TEST(HttpBody, ChunksAreJoinedAndWhatFollowsStays) {
 }
 
 TEST(HttpBody, ReadsOverExtensionsAndTrailers) {
-  EXPECT_EQ(chunks("1;a=\"b\"\r\nx\r\n0;c\r\nt: 1\r\nu:\t2\r\n\r\n").body, "x");
+  const Outcome outcome = chunks("1;a=\"b\"\r\nx\r\n0;c\r\nt: 1\r\nu:\t2\r\n\r\n");
+  EXPECT_EQ(outcome.body, "x");
+  EXPECT_TRUE(outcome.done);
   EXPECT_TRUE(chunks("1 \t;a\r\nx\r\n000\r\n\r\n").done);
 }
 

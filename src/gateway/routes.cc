@@ -1,6 +1,7 @@
 #include "gateway/routes.h"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <fmt/core.h>
 #include <string>
@@ -13,6 +14,8 @@
 namespace galley::gateway {
 namespace {
 
+// Upper bounds of the buckets: small routes take less than a millisecond, long replies minutes.
+constexpr std::array kRequestSeconds{0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0};
 constexpr std::size_t kShownBytesMax = 128;  // of what a client sent, in an error that repeats it
 
 using recipe::Compat;
@@ -314,6 +317,11 @@ void Routes::finished(const ExchangeSummary& summary) {
       .counter("galley_http_requests_total", "Requests by route and status, 0: client left first.",
                {{"route", route}, {"status", status}})
       .add();
+  metrics_
+      .histogram("galley_http_request_seconds",
+                 "From the complete request to the end of its reply.", kRequestSeconds,
+                 {{"route", route}})
+      .observe(std::chrono::duration<double>(summary.took).count());
   log_.info("request done", {{"request", request.id},
                              {"method", request.method},
                              {"path", request.path},

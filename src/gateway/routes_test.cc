@@ -225,11 +225,20 @@ TEST_F(RoutesTest, ConnectionErrorsHaveTheFormOfTheirPath) {
 
 TEST_F(RoutesTest, CountsAndLogsRequests) {
   const HttpRequest request{.id = "req_9", .method = "GET", .path = "/v1/models/secret"};
-  routes_.finished({.request = request, .status = 404, .complete = true});
+  routes_.finished({.request = request,
+                    .status = 404,
+                    .complete = true,
+                    .took = std::chrono::milliseconds(200)});
+  routes_.connection_count_changed(3);
   EXPECT_NE(ask("GET", "/metrics")
                 .body.find(R"(galley_http_requests_total{route="/models/",status="404"} 1)"),
             std::string::npos)
       << ask("GET", "/metrics").body;
+  const std::string metrics = ask("GET", "/metrics").body;
+  EXPECT_NE(metrics.find("galley_open_connections 3\n"), std::string::npos);
+  const std::string bucket = R"(galley_http_request_seconds_bucket{route="/models/",le=)";
+  EXPECT_NE(metrics.find(bucket + "\"0.1\"} 0\n"), std::string::npos);
+  EXPECT_NE(metrics.find(bucket + "\"0.5\"} 1\n"), std::string::npos);
   ASSERT_EQ(gateway_.log_lines.size(), 1U);
   EXPECT_NE(gateway_.log_lines[0].find("request=req_9"), std::string::npos);
 }
