@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "gateway/exchange.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply.h"
+#include "recipe/reply_writer.h"
 #include "recipe/token_source.h"
 
 namespace galley::gateway {
@@ -85,7 +87,8 @@ class GenerationReply final : public recipe::TokenSink,
   void take_inbox() GALLEY_EXCLUDES(mutex_);
   void pump();
   void apply(Step& step);
-  void complete();
+  // nullopt: a stop string ended the reply.
+  void complete(std::optional<recipe::SourceFinish> reason);
   void flush();
   void fail_with(const Error& error);
   void end();
@@ -101,10 +104,7 @@ class GenerationReply final : public recipe::TokenSink,
   // The connection's thread only.
   std::deque<Step> waiting_;
   std::size_t waiting_bytes_ = 0;
-  std::string out_;                                // frames of the step at hand
-  std::unique_ptr<recipe::StreamEncoder> stream_;  // one of the two
-  std::unique_ptr<recipe::WholeEncoder> whole_;
-  std::unique_ptr<recipe::OutputParser> parser_;
+  recipe::ReplyWriter writer_;
   bool over_ = false;
   std::unique_ptr<recipe::ActiveGeneration> active_;  // last: destroyed first, it calls the above
 };

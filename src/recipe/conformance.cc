@@ -519,8 +519,6 @@ Reply reply_to(const Request& request,
   const ReplyInfo info{.id = "r1", .created_s = 1, .call_ids = &ids};
   const auto stream = StreamEncoder::create(request, info, sse);
   const auto whole = WholeEncoder::create(request, info);
-  stream->set_completed_s(1);
-  whole->set_completed_s(1);
   Tee tee(*stream, *whole);
   const auto parser = OutputParser::create(request, std::move(tokenizer), tee);
   Reply reply;

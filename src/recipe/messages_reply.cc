@@ -106,7 +106,6 @@ class MessagesStream final : public StreamEncoder {
   }
 
   void keep_alive() override { out_.append(started_ ? kPing : kKeepAliveComment); }
-  void set_completed_s(std::int64_t /*unix_s*/) override {}
 
  private:
   static constexpr std::string_view kPing = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
@@ -226,8 +225,6 @@ class MessagesWhole final : public WholeEncoder {
       append_usage(finished->usage, usage_);
     }
   }
-
-  void set_completed_s(std::int64_t /*unix_s*/) override {}
 
   [[nodiscard]] std::string body() override {
     std::string out;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "recipe/clock_for_test.h"
 #include "recipe/golden_for_test.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply_for_test.h"
@@ -51,12 +52,11 @@ Replies replies_to(const Request& request,
                    std::optional<SourceFinish> finish = SourceFinish::kStop,
                    std::string id = "r1") {
   FixedIds ids;
-  const ReplyInfo info{.id = std::move(id), .created_s = 5, .call_ids = &ids};
+  const FixedClock clock(9);
+  const ReplyInfo info{.id = std::move(id), .created_s = 5, .call_ids = &ids, .clock = &clock};
   Replies out;
   const auto stream = StreamEncoder::create(request, info, out.stream);
   const auto whole = WholeEncoder::create(request, info);
-  stream->set_completed_s(9);
-  whole->set_completed_s(9);
   Tee tee(*stream, *whole);
   const auto parser = OutputParser::create(request, nullptr, tee);
   parser->start({.prompt_tokens = 3000, .cached_tokens = 2560, .fingerprint = "fp"});
