@@ -44,6 +44,10 @@ std::optional<recipe::SourceFinish> finish_of(const std::string& name) {
 }
 
 Result<void> parse(const Flags& flags) {
+  if (flags.file == "-" && flags.request_file == "-") {
+    return fail(Code::kInvalidArgument,
+                "FILE and --request cannot both be standard input: name a file for one of them");
+  }
   GALLEY_TRY(const std::string body, read_input(flags.request_file));
   GALLEY_TRY(const recipe::Request request, flags.request.parse(body));
   GALLEY_TRY(const std::string output, read_input(flags.file));
