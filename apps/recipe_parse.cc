@@ -10,7 +10,7 @@
 #include "apps/token_text.h"
 #include "apps/tokenizer_choice.h"
 #include "recipe/output_parser.h"
-#include "recipe/reply.h"
+#include "recipe/reply_writer.h"
 
 namespace galley::apps {
 namespace {
@@ -43,47 +43,32 @@ std::optional<recipe::SourceFinish> finish_of(const std::string& name) {
                             : recipe::SourceFinish::kContentFilter;
 }
 
-Result<void> feed(const Flags& flags,
-                  const std::string& output,
-                  const recipe::Request& request,
-                  recipe::EventSink& sink) {
+Result<void> parse(const Flags& flags) {
+  if (flags.file == "-" && flags.request_file == "-") {
+    return fail(Code::kInvalidArgument,
+                "FILE and --request cannot both be standard input: name a file for one of them");
+  }
+  GALLEY_TRY(const std::string body, read_input(flags.request_file));
+  GALLEY_TRY(const recipe::Request request, flags.request.parse(body));
+  GALLEY_TRY(const std::string output, read_input(flags.file));
   std::shared_ptr<const recipe::Tokenizer> tokenizer;
   std::vector<TokenId> tokens;
   if (flags.ids) {
     GALLEY_TRY(tokenizer, choose_tokenizer(flags.tokenizer));
     GALLEY_TRY(tokens, parse_ids(output, *tokenizer));
   }
-  const auto parser = recipe::OutputParser::create(request, tokenizer, sink);
-  parser->start({});
+  CountedIds ids;
+  recipe::ReplyWriter reply(request, tokenizer, {.id = "reply", .call_ids = &ids}, flags.stream);
+  reply.start({});
   if (flags.ids) {
     for (const TokenId& id : tokens) {
-      GALLEY_CHECK_OK(parser->feed_tokens({&id, 1}));
+      GALLEY_CHECK_OK(reply.feed_tokens({&id, 1}));
     }
   } else {
-    parser->feed_text(output, 0);
+    reply.feed_text(output, 0);
   }
-  if (!parser->finished()) {
-    parser->finish(finish_of(flags.finish));
-  }
-  return {};
-}
-
-Result<void> parse(const Flags& flags) {
-  GALLEY_TRY(const std::string body, read_input(flags.request_file));
-  GALLEY_TRY(const recipe::Request request, flags.request.parse(body));
-  GALLEY_TRY(const std::string output, read_input(flags.file));
-  CountedIds ids;
-  const recipe::ReplyInfo info{.id = "reply", .call_ids = &ids};
-  std::string reply;
-  if (flags.stream) {
-    const auto encoder = recipe::StreamEncoder::create(request, info, reply);
-    GALLEY_CHECK_OK(feed(flags, output, request, *encoder));
-  } else {
-    const auto encoder = recipe::WholeEncoder::create(request, info);
-    GALLEY_CHECK_OK(feed(flags, output, request, *encoder));
-    reply = encoder->body() + "\n";
-  }
-  fmt::print("{}", reply);
+  reply.finish(finish_of(flags.finish));
+  fmt::print("{}{}", reply.bytes(), flags.stream ? "" : "\n");
   return {};
 }
 

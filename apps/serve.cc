@@ -16,10 +16,10 @@
 #include "base/real_clock.h"
 #include "gateway/codec.h"
 #include "gateway/http_server.h"
-#include "gateway/random_ids.h"
 #include "gateway/routes.h"
 #include "gateway/sources/echo.h"
 #include "gateway/sources/scripted.h"
+#include "recipe/random_ids.h"
 
 namespace galley::apps {
 namespace {
@@ -97,7 +97,7 @@ Result<void> serve(const Config& config) {
                                                       config.integer("context_tokens")));
   LoopThread sources;  // delivers what echo and scripted answer
   GALLEY_TRY(const auto source, make_source(config, tokenizer, sources.loop()));
-  gateway::RandomIds ids(entropy_seed());
+  recipe::RandomIds ids(entropy_seed());
   gateway::Routes routes({.codec = *codec,
                           .source = *source,
                           .clock = clock,

@@ -7,13 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/entropy.h"
 #include "base/ids.h"
+#include "base/real_clock.h"
 #include "base/result.h"
 #include "recipe/control.h"
-#include "recipe/output_parser.h"
 #include "recipe/prompt.h"
 #include "recipe/prompt_encoder.h"
-#include "recipe/reply.h"
+#include "recipe/random_ids.h"
+#include "recipe/reply_writer.h"
 #include "recipe/request.h"
 #include "recipe/tokenizer.h"
 
@@ -21,12 +23,6 @@ namespace recipe = galley::recipe;
 using galley::Result;
 
 namespace {
-
-// A server draws random ids; the same one every time is enough here.
-class OneId final : public recipe::IdSource {
- public:
-  std::string next_id() override { return "abcdefghijABCDEFGHIJ"; }
-};
 
 void send(std::string& bytes) {
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
@@ -54,21 +50,23 @@ Result<void> answer(const char* tokenizer_path) {
   tokenizer->encode_with_added("A greeting.</think>Hello!", generated);
 
   // Ids -> server-sent events.
-  OneId ids;
-  std::string bytes;
-  const auto encode = recipe::StreamEncoder::create(
-      request, {.id = "chatcmpl-1", .created_s = 0, .call_ids = &ids}, bytes);
-  const auto parser = recipe::OutputParser::create(request, tokenizer, *encode);
-  parser->start({.prompt_tokens = std::ssize(prompt), .fingerprint = {}});
+  const galley::RealClock clock;
+  recipe::RandomIds ids(galley::entropy_seed());
+  recipe::ReplyWriter reply(request, tokenizer,
+                            {.id = recipe::new_reply_id(request.protocol, ids),
+                             .created_s = clock.unix_seconds(),
+                             .call_ids = &ids,
+                             .clock = &clock});
+  reply.start({.prompt_tokens = std::ssize(prompt), .fingerprint = {}});
   for (const galley::TokenId id : generated) {
-    GALLEY_CHECK_OK(parser->feed_tokens({&id, 1}));
-    send(bytes);
-    if (parser->finished()) {
-      return {};  // one of the client's stop strings
+    GALLEY_CHECK_OK(reply.feed_tokens({&id, 1}));
+    send(reply.bytes());
+    if (reply.finished()) {
+      break;  // one of the client's stop strings
     }
   }
-  parser->finish(recipe::SourceFinish::kStop);
-  send(bytes);
+  reply.finish(recipe::SourceFinish::kStop);
+  send(reply.bytes());
   return {};
 }
 

@@ -1,34 +1,10 @@
 #include "bindings/common/session.h"
 
+#include <utility>
+
 #include "base/entropy.h"
 
 namespace galley::bindings {
-namespace {
-
-std::string_view id_prefix(recipe::Protocol protocol) {
-  switch (protocol) {
-    case recipe::Protocol::kChat:
-      return "chatcmpl-";
-    case recipe::Protocol::kResponses:
-      return "resp_";
-    case recipe::Protocol::kMessages:
-      return "msg_";
-  }
-  return {};
-}
-
-}  // namespace
-
-std::string RandomIds::next_id() {
-  constexpr std::string_view kAlphabet =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-  constexpr std::size_t kIdBytes = 20;
-  std::string id(kIdBytes, '\0');
-  for (char& c : id) {
-    c = kAlphabet[random_.next_below(kAlphabet.size())];
-  }
-  return id;
-}
 
 Session::Session(std::shared_ptr<const recipe::Request> request,
                  std::shared_ptr<const recipe::Tokenizer> tokenizer,
@@ -36,44 +12,22 @@ Session::Session(std::shared_ptr<const recipe::Request> request,
                  const Clock& clock)
     : request_(std::move(request)),
       tokenizer_(std::move(tokenizer)),
-      clock_(clock),
-      call_ids_(options.id_seed ? *options.id_seed : entropy_seed()) {
-  recipe::ReplyInfo info{
-      .id = std::move(options.id),
-      .created_s = options.created_s ? *options.created_s : clock_.unix_seconds(),
-      .call_ids = &call_ids_,
-      .usage_chunk = options.usage_chunk,
-  };
-  if (info.id.empty()) {
-    info.id.append(id_prefix(request_->protocol)).append(call_ids_.next_id());
-  }
-  recipe::EventSink* sink = nullptr;
-  if (options.stream.value_or(request_->stream)) {
-    stream_ = recipe::StreamEncoder::create(*request_, std::move(info), bytes_);
-    sink = stream_.get();
-  } else {
-    whole_ = recipe::WholeEncoder::create(*request_, std::move(info));
-    sink = whole_.get();
-  }
-  parser_ = recipe::OutputParser::create(*request_, tokenizer_, *sink);
-}
+      ids_(options.id_seed ? *options.id_seed : entropy_seed()),
+      writer_(*request_,
+              tokenizer_,
+              {.id = options.id.empty() ? new_reply_id(request_->protocol, ids_)
+                                        : std::move(options.id),
+               .created_s = options.created_s ? *options.created_s : clock.unix_seconds(),
+               .call_ids = &ids_,
+               .clock = &clock,
+               .usage_chunk = options.usage_chunk},
+              options.stream) {}
 
 Result<void> Session::check_open() const {
-  if (ended_) {
+  if (writer_.ended()) {
     return galley::fail(Code::kInvalidArgument, "the reply has ended");
   }
   return {};
-}
-
-void Session::tell_time() {
-  if (request_->protocol != recipe::Protocol::kResponses) {
-    return;
-  }
-  if (stream_ != nullptr) {
-    stream_->set_completed_s(clock_.unix_seconds());
-  } else {
-    whole_->set_completed_s(clock_.unix_seconds());
-  }
 }
 
 Result<void> Session::start(const recipe::Started& started) {
@@ -82,7 +36,7 @@ Result<void> Session::start(const recipe::Started& started) {
     return galley::fail(Code::kInvalidArgument, "start comes once, before anything is fed");
   }
   started_ = true;
-  parser_->start(started);
+  writer_.start(started);
   return {};
 }
 
@@ -96,7 +50,6 @@ Result<void> Session::feed_tokens(std::span<const TokenId> ids,
     return galley::fail(Code::kInvalidArgument, "log probabilities and ids differ in number");
   }
   started_ = true;
-  tell_time();
   std::vector<recipe::TokenLogprob> spelled;
   spelled.reserve(logprobs.size());
   for (std::size_t i = 0; i < logprobs.size(); ++i) {
@@ -106,7 +59,7 @@ Result<void> Session::feed_tokens(std::span<const TokenId> ids,
       token.top.emplace_back(std::string(tokenizer_->bytes(id)), logprob);
     }
   }
-  return parser_->feed_tokens(ids, spelled);
+  return writer_.feed_tokens(ids, spelled);
 }
 
 Result<void> Session::feed_text(std::string_view text, std::int64_t token_count) {
@@ -118,43 +71,25 @@ Result<void> Session::feed_text(std::string_view text, std::int64_t token_count)
     return galley::fail(Code::kInvalidArgument, "the token count is negative");
   }
   started_ = true;
-  tell_time();
-  parser_->feed_text(text, token_count);
+  writer_.feed_text(text, token_count);
   return {};
 }
 
 Result<void> Session::finish(std::optional<recipe::SourceFinish> reason) {
   GALLEY_CHECK_OK(check_open());
-  ended_ = true;
-  if (!parser_->finished()) {
-    tell_time();
-    parser_->finish(reason);
-  }
-  if (whole_ != nullptr) {
-    bytes_.append(whole_->body());
-  }
+  writer_.finish(reason);
   return {};
 }
 
 Result<void> Session::fail(const Error& error) {
-  if (parser_->finished()) {
-    return finish(std::nullopt);
-  }
   GALLEY_CHECK_OK(check_open());
-  ended_ = true;
-  if (stream_ != nullptr) {
-    stream_->fail(error);
-  } else {
-    bytes_.append(recipe::error_body(request_->protocol, request_->compat, error));
-  }
+  writer_.fail(error);
   return {};
 }
 
 Result<void> Session::keep_alive() {
   GALLEY_CHECK_OK(check_open());
-  if (stream_ != nullptr) {
-    stream_->keep_alive();
-  }
+  writer_.keep_alive();
   return {};
 }
 

@@ -11,29 +11,19 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
-#include "base/random.h"
 #include "base/result.h"
 #include "recipe/event.h"
 #include "recipe/output_parser.h"
-#include "recipe/reply.h"
+#include "recipe/random_ids.h"
+#include "recipe/reply_writer.h"
 #include "recipe/request.h"
 #include "recipe/tokenizer.h"
 
 namespace galley::bindings {
 
-// Generated ids: 20 characters of [A-Za-z0-9], repeatable from a seed.
-class RandomIds final : public recipe::IdSource {
- public:
-  explicit RandomIds(Seed seed) : random_(seed, 0) {}
-  std::string next_id() override;
-
- private:
-  Random random_;
-};
-
 struct SessionOptions {
   std::optional<bool> stream;  // default: as the request asks
-  std::string id;              // of the reply; empty: a random one
+  std::string id;              // of the reply; empty: a new one
   std::optional<std::int64_t> created_s;
   std::optional<Seed> id_seed;
   bool usage_chunk = false;
@@ -45,8 +35,8 @@ struct IdLogprob {
   std::vector<std::pair<TokenId, float>> top;
 };
 
-// One reply from generated tokens (or text) to bytes: the parser, the encoder and what they need to
-// stay alive, for languages in which tying them together is awkward. One thread at a time.
+// A ReplyWriter that keeps alive what it needs and refuses misuse, for callers in other languages.
+// One thread at a time.
 class Session {
  public:
   // `tokenizer` is null for a reply that is fed text. `clock` must outlive the session.
@@ -70,26 +60,19 @@ class Session {
   [[nodiscard]] Result<void> keep_alive();
 
   // A stop string matched: the source should be cancelled.
-  [[nodiscard]] bool finished() const { return parser_->finished(); }
+  [[nodiscard]] bool finished() const { return writer_.finished(); }
   [[nodiscard]] const recipe::Request& request() const { return *request_; }
   // What was made and not yet taken; the caller clears it.
-  [[nodiscard]] std::string& bytes() { return bytes_; }
+  [[nodiscard]] std::string& bytes() { return writer_.bytes(); }
 
  private:
   [[nodiscard]] Result<void> check_open() const;
-  // Before anything that can end the reply, for the time a Response says it was completed at.
-  void tell_time();
 
   std::shared_ptr<const recipe::Request> request_;  // shared with the caller's handle
   std::shared_ptr<const recipe::Tokenizer> tokenizer_;
-  const Clock& clock_;
-  RandomIds call_ids_;
-  std::string bytes_;
-  std::unique_ptr<recipe::StreamEncoder> stream_;  // one of the two
-  std::unique_ptr<recipe::WholeEncoder> whole_;
-  std::unique_ptr<recipe::OutputParser> parser_;
+  recipe::RandomIds ids_;
+  recipe::ReplyWriter writer_;
   bool started_ = false;
-  bool ended_ = false;
 };
 
 }  // namespace galley::bindings

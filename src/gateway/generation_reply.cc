@@ -13,18 +13,6 @@ constexpr std::string_view kRetryAfterS = "1";
 // Tokens that one task parses and encodes, about a millisecond: other connections have their turn.
 constexpr std::size_t kTokensPerTask = 1024;
 
-std::string_view id_prefix(recipe::Protocol protocol) {
-  switch (protocol) {
-    case recipe::Protocol::kChat:
-      return "chatcmpl-";
-    case recipe::Protocol::kResponses:
-      return "resp_";
-    case recipe::Protocol::kMessages:
-      return "msg_";
-  }
-  std::unreachable();
-}
-
 // What the client sent without effect, so that nothing disappears without a word.
 void add_notes(const std::vector<std::string>& notes, std::vector<HttpHeader>& headers) {
   std::string text;
@@ -86,7 +74,7 @@ void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
   reply->active_ = std::move(*active);
   reply->context_.metrics.active.add(1);
   exchange->listen(reply);
-  if (reply->stream_ != nullptr) {
+  if (reply->writer_.streams()) {
     exchange->start_stream(stream_head(reply->request_));
   }
 }
@@ -94,21 +82,15 @@ void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
 GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
                                  recipe::Request request,
                                  ReplyContext context)
-    : exchange_(std::move(exchange)), request_(std::move(request)), context_(context) {
-  recipe::ReplyInfo info{
-      .id = std::string(id_prefix(request_.protocol)).append(context_.ids.next_id()),
-      .created_s = context_.clock.unix_seconds(),
-      .call_ids = &context_.ids};
-  recipe::EventSink* events = nullptr;
-  if (request_.stream) {
-    stream_ = recipe::StreamEncoder::create(request_, std::move(info), out_);
-    events = stream_.get();
-  } else {
-    whole_ = recipe::WholeEncoder::create(request_, std::move(info));
-    events = whole_.get();
-  }
-  parser_ = recipe::OutputParser::create(request_, context_.codec.tokenizer(), *events);
-}
+    : exchange_(std::move(exchange)),
+      request_(std::move(request)),
+      context_(context),
+      writer_(request_,
+              context_.codec.tokenizer(),
+              {.id = new_reply_id(request_.protocol, context_.ids),
+               .created_s = context_.clock.unix_seconds(),
+               .call_ids = &context_.ids,
+               .clock = &context_.clock}) {}
 
 void GenerationReply::on_start(const recipe::Started& started) {
   const MutexLock lock(mutex_);
@@ -153,8 +135,8 @@ void GenerationReply::on_room() {
 }
 
 void GenerationReply::on_keep_alive() {
-  if (!over_ && stream_ != nullptr) {
-    stream_->keep_alive();
+  if (!over_ && writer_.streams()) {
+    writer_.keep_alive();
     flush();
   }
 }
@@ -193,7 +175,7 @@ void GenerationReply::pump() {
   }
   std::size_t tokens = 0;
   while (!over_ &&
-         (stream_ == nullptr || exchange_->unsent_bytes() < context_.limits.unsent_bytes_max)) {
+         (!writer_.streams() || exchange_->unsent_bytes() < context_.limits.unsent_bytes_max)) {
     if (tokens >= kTokensPerTask) {
       const MutexLock lock(mutex_);
       post_pump();
@@ -213,25 +195,19 @@ void GenerationReply::apply(StepQueue::Step& step) {
   if (const auto* started = std::get_if<recipe::Started>(&step)) {
     context_.metrics.prompt_tokens.add(static_cast<double>(started->prompt_tokens));
     context_.metrics.cached_tokens.add(static_cast<double>(started->cached_tokens));
-    parser_->start(*started);
+    writer_.start(*started);
   } else if (const auto* tokens = std::get_if<StepQueue::Tokens>(&step)) {
     context_.metrics.output_tokens.add(static_cast<double>(tokens->ids.size()));
-    if (const auto fed = parser_->feed_tokens(tokens->ids, tokens->logprobs); !fed) {
+    if (const auto fed = writer_.feed_tokens(tokens->ids, tokens->logprobs); !fed) {
       fail_with(fed.error());
       return;
     }
-    if (parser_->finished()) {  // a stop string
-      complete();
+    if (writer_.finished()) {  // a stop string
+      complete(std::nullopt);
       return;
     }
   } else if (const auto* reason = std::get_if<recipe::SourceFinish>(&step)) {
-    if (stream_ != nullptr) {
-      stream_->set_completed_s(context_.clock.unix_seconds());
-    } else {
-      whole_->set_completed_s(context_.clock.unix_seconds());
-    }
-    parser_->finish(*reason);
-    complete();
+    complete(*reason);
     return;
   } else {
     fail_with(std::get<Error>(step));
@@ -240,14 +216,16 @@ void GenerationReply::apply(StepQueue::Step& step) {
   flush();
 }
 
-void GenerationReply::complete() {
-  if (stream_ != nullptr) {
+void GenerationReply::complete(std::optional<recipe::SourceFinish> reason) {
+  writer_.finish(reason);
+  if (writer_.streams()) {
     flush();
     end();
     exchange_->end_stream();
     return;
   }
-  HttpResponse response{.headers = {{"content-type", "application/json"}}, .body = whole_->body()};
+  HttpResponse response{.headers = {{"content-type", "application/json"}},
+                        .body = std::move(writer_.bytes())};
   add_notes(request_.notes, response.headers);
   end();
   exchange_->respond(std::move(response));
@@ -255,8 +233,8 @@ void GenerationReply::complete() {
 
 void GenerationReply::fail_with(const Error& error) {
   end();
-  if (stream_ != nullptr) {
-    stream_->fail(error);
+  if (writer_.streams()) {
+    writer_.fail(error);
     flush();
     exchange_->end_stream();
   } else {
@@ -265,8 +243,8 @@ void GenerationReply::fail_with(const Error& error) {
 }
 
 void GenerationReply::flush() {
-  exchange_->write(out_);
-  out_.clear();  // keeps its memory for the next token
+  exchange_->write(writer_.bytes());
+  writer_.bytes().clear();  // keeps its memory for the next token
 }
 
 void GenerationReply::end() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -12,6 +13,7 @@
 #include "gateway/step_queue.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply.h"
+#include "recipe/reply_writer.h"
 #include "recipe/token_source.h"
 
 namespace galley::gateway {
@@ -78,7 +80,8 @@ class GenerationReply final : public recipe::TokenSink,
   [[nodiscard]] bool overflowed() GALLEY_EXCLUDES(mutex_);
   void pump() GALLEY_EXCLUDES(mutex_);
   void apply(StepQueue::Step& step);
-  void complete();
+  // nullopt: a stop string ended the reply.
+  void complete(std::optional<recipe::SourceFinish> reason);
   void flush();
   void fail_with(const Error& error);
   void end() GALLEY_EXCLUDES(mutex_);
@@ -93,11 +96,8 @@ class GenerationReply final : public recipe::TokenSink,
   bool pump_posted_ GALLEY_GUARDED_BY(mutex_) = false;
 
   // The connections' thread only.
-  StepQueue::Step step_;                           // the one at hand
-  std::string out_;                                // frames of the step at hand
-  std::unique_ptr<recipe::StreamEncoder> stream_;  // one of the two
-  std::unique_ptr<recipe::WholeEncoder> whole_;
-  std::unique_ptr<recipe::OutputParser> parser_;
+  StepQueue::Step step_;  // the one at hand
+  recipe::ReplyWriter writer_;
   bool over_ = false;
   std::unique_ptr<recipe::ActiveGeneration> active_;  // last: destroyed first, it calls the above
 };

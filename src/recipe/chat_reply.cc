@@ -96,7 +96,6 @@ class ChatStream final : public StreamEncoder {
   }
 
   void keep_alive() override { out_.append(kKeepAliveComment); }
-  void set_completed_s(std::int64_t /*unix_s*/) override {}
 
  private:
   // One chunk: begin (up to the opening quote), text, end of the delta's last member.
@@ -224,8 +223,6 @@ class ChatWhole final : public WholeEncoder {
       usage_ = finished.usage;
     }
   }
-
-  void set_completed_s(std::int64_t /*unix_s*/) override {}
 
   [[nodiscard]] std::string body() override {
     std::string out = "{\"id\":";

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,44 +17,6 @@
 // Chat Completions bodies (spec recipe 6.2).
 namespace galley::recipe {
 namespace {
-
-constexpr std::array<std::string_view, 33> kKnownFields = {
-    "model",
-    "messages",
-    "frequency_penalty",
-    "presence_penalty",
-    "logprobs",
-    "top_logprobs",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-    "seed",
-    "stop",
-    "stream",
-    "stream_options",
-    "temperature",
-    "top_p",
-    "top_k",
-    "logit_bias",
-    "response_format",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "reasoning_effort",
-    "thinking",
-    "user_id",
-    "user",
-    "modalities",
-    // Refused by name, never noted:
-    "functions",
-    "function_call",
-    "prediction",
-    "audio",
-    "web_search_options",
-    // Asks for what happens anyway: the prefix cache needs no key.
-    "prompt_cache_key",
-    "prompt_cache_retention",
-};
 
 constexpr std::array<RefusedField, 5> kRefusedFields = {{
     {"functions", "Use 'tools' instead."},
@@ -122,6 +85,14 @@ struct ChatBody {
   std::string user;
 };
 
+// `message` is the place of one that must not ask to be continued.
+std::unexpected<Error> misplaced_prefix(const Path& message) {
+  return invalid(
+      "Invalid completion message: prefix set true with message which is not final message or "
+      "message role is not assistant",
+      message.member("prefix"));
+}
+
 // First step: JSON to ChatBody, types only.
 class Reader {
  public:
@@ -173,6 +144,19 @@ class Reader {
     if (galley_) {
       GALLEY_CHECK_OK(refuse_fields(message, kRefusedMessageFields));
     }
+    GALLEY_CHECK_OK(read_by_role(message, out));
+    if (galley_) {
+      GALLEY_TRY(const std::optional<bool> prefix, message.boolean("prefix"));
+      if (prefix.value_or(false) && out.role != ChatRole::kAssistant) {
+        return misplaced_prefix(at);
+      }
+      message.note_unread(notes_);
+    }
+    return {};
+  }
+
+  Result<void> read_by_role(const Fields& message, ChatMessage& out) {
+    const Path& at = message.at();
     if (out.role == ChatRole::kLatestReminder) {
       GALLEY_TRY(std::string text, message.required_text("content"));
       out.content.emplace().text = std::move(text);
@@ -189,7 +173,7 @@ class Reader {
     }
     GALLEY_TRY(const std::optional<std::string> name, message.text("name"));
     if (name) {
-      add_note(notes_, "`name` of messages is ignored");
+      add_note(notes_, "`messages[].name` is ignored");
     }
     return out.role == ChatRole::kAssistant ? read_assistant(message, out) : Result<void>();
   }
@@ -201,9 +185,6 @@ class Reader {
       Json* const alias = message.find("reasoning");
       if (!out.reasoning && alias != nullptr && alias->string() != nullptr) {
         out.reasoning = std::move(*alias->string());
-      }
-      if (message.find("refusal") != nullptr) {
-        add_note(notes_, "`refusal` of messages is ignored");
       }
     }
     GALLEY_TRY(const std::optional<bool> prefix, message.boolean("prefix"));
@@ -233,10 +214,12 @@ class Reader {
       return missing(function_at.member("arguments"));
     }
     out.arguments = std::move(arguments).value_or("");
+    call.expect({"index"});  // of a reply that is sent back
+    note_unread({&call, &function});
     return {};
   }
 
-  [[nodiscard]] Result<void> read_content(Json& value, const Path& at, PartList& out) const {
+  Result<void> read_content(Json& value, const Path& at, PartList& out) {
     if (std::string* const text = value.string()) {
       out.text = std::move(*text);
       return {};
@@ -247,12 +230,12 @@ class Reader {
     }
     out.parts.reserve(parts->size());
     for (std::size_t i = 0; i < parts->size(); ++i) {
-      GALLEY_CHECK_OK(read_part((*parts)[i], at.element(i), galley_, out.parts.emplace_back()));
+      GALLEY_CHECK_OK(read_part((*parts)[i], at.element(i), out.parts.emplace_back()));
     }
     return {};
   }
 
-  static Result<void> read_part(Json& value, const Path& at, bool galley, Part& out) {
+  Result<void> read_part(Json& value, const Path& at, Part& out) {
     constexpr std::array<std::string_view, 3> kTypes = {"text", "image_url", "file"};
     GALLEY_TRY(const Fields part, Fields::open(value, at));
     GALLEY_TRY(const std::size_t type, part.required_choice("type", kTypes));
@@ -260,6 +243,7 @@ class Reader {
     switch (out.kind) {
       case Part::Kind::kText: {
         GALLEY_TRY(out.text, part.required_text("text"));
+        note_unread({&part});
         return {};
       }
       case Part::Kind::kImageUrl: {
@@ -267,21 +251,39 @@ class Reader {
         GALLEY_TRY(const Fields image, open_member(part, "image_url", url_at));
         GALLEY_TRY(out.text, image.required_text("url"));
         GALLEY_TRY(out.detail, read_detail(image));
+        note_unread({&part, &image});
         return {};
       }
       case Part::Kind::kFile: {
         // OpenAI nests the members under `file`, the reference does not.
         const Path file_at = at.member("file");
-        Json* const nested = galley ? part.find("file") : nullptr;
-        GALLEY_TRY(const Fields file, nested != nullptr ? Fields::open(*nested, file_at) : part);
-        GALLEY_TRY(out.file_id, file.text("file_id"));
-        GALLEY_TRY(out.file_data, file.text("file_data"));
-        GALLEY_TRY(const std::optional<std::string> filename, file.text("filename"));
-        out.has_filename = filename.has_value();
+        if (Json* const nested = galley_ ? part.find("file") : nullptr) {
+          GALLEY_TRY(const Fields file, Fields::open(*nested, file_at));
+          GALLEY_CHECK_OK(read_file(file, out));
+          note_unread({&part, &file});
+          return {};
+        }
+        GALLEY_CHECK_OK(read_file(part, out));
+        note_unread({&part});
         return {};
       }
     }
     std::unreachable();
+  }
+
+  static Result<void> read_file(const Fields& file, Part& out) {
+    GALLEY_TRY(out.file_id, file.text("file_id"));
+    GALLEY_TRY(out.file_data, file.text("file_data"));
+    GALLEY_TRY(const std::optional<std::string> filename, file.text("filename"));
+    out.has_filename = filename.has_value();
+    return {};
+  }
+
+  // What was sent in these objects and not read.
+  void note_unread(std::initializer_list<const Fields*> objects) {
+    for (const Fields* const fields : objects) {
+      fields->note_unread(notes_);
+    }
   }
 
   // A required object member.
@@ -318,13 +320,12 @@ class Reader {
     if (value == nullptr) {
       return {};
     }
-    constexpr std::array<std::string_view, 1> kKnown = {"include_usage"};
     const Path at = body_.at().member("stream_options");
     GALLEY_TRY(const Fields options, Fields::open(*value, at));
     GALLEY_TRY(const std::optional<bool> usage, options.boolean("include_usage"));
     out.has_stream_options = true;
     out.include_usage = usage.value_or(false);
-    note_unknown_fields(options.members(), kKnown, notes_, "stream_options.");
+    options.note_unread(notes_);
     return {};
   }
 
@@ -354,7 +355,9 @@ class Reader {
         return missing(schema_at.member("schema"));
       }
       out.format.schema = std::move(*document);
+      schema.note_unread(notes_);
     }
+    format.note_unread(notes_);
     return {};
   }
 
@@ -380,9 +383,7 @@ class Reader {
       if (Json* const parameters = function.find("parameters")) {
         declared.tool.parameters = std::move(*parameters);
       }
-      constexpr std::array<std::string_view, 4> kKnown = {"name", "description", "parameters",
-                                                          "strict"};
-      note_unknown_fields(function.members(), kKnown, notes_, "tools[].function.");
+      note_unread({&tool, &function});
     }
     return {};
   }
@@ -410,6 +411,7 @@ class Reader {
     GALLEY_TRY(const Fields function, open_member(choice, "function", function_at));
     GALLEY_TRY(out.tool_choice.name, function.required_text("name"));
     out.tool_choice.kind = Kind::kNamed;
+    note_unread({&choice, &function});
     return {};
   }
 
@@ -434,7 +436,9 @@ class Reader {
     out.user = std::move(user_id).value_or(std::move(user).value_or(""));
     GALLEY_CHECK_OK(read_modalities());
     GALLEY_CHECK_OK(read_logit_bias(out));
-    note_unknown_fields(body_.members(), kKnownFields, notes_);
+    // Asks for what happens anyway: the prefix cache needs no key.
+    body_.expect({"prompt_cache_key", "prompt_cache_retention"});
+    body_.note_unread(notes_);
     return {};
   }
 
@@ -562,6 +566,7 @@ class Messages {
 
   // Index into the request's messages of a converted one.
   [[nodiscard]] std::size_t origin(std::size_t index) const { return origin_[index]; }
+  [[nodiscard]] std::size_t source_count() const { return source_.size(); }
   [[nodiscard]] bool has_tool_context() const { return has_tool_context_; }
 
  private:
@@ -773,21 +778,19 @@ class Messages {
   bool has_tool_context_ = false;
 };
 
-// Index of the prefix message when there is one.
-Result<bool> check_prefix(const Conversation& conversation, const Messages& source) {
+// Whether the conversation ends in a prefix message. Error: there is one before the end. The
+// reference does not see the empty system messages that it drops.
+Result<bool> check_prefix(const Conversation& conversation, const Messages& source, bool galley) {
   const auto first = std::ranges::find(conversation.messages, true, &Message::prefix);
   if (first == conversation.messages.end()) {
     return false;
   }
-  if (first + 1 != conversation.messages.end()) {
+  const std::size_t origin =
+      source.origin(static_cast<std::size_t>(first - conversation.messages.begin()));
+  if (first + 1 != conversation.messages.end() || (galley && origin + 1 != source.source_count())) {
     const Path body;
     const Path list = body.member("messages");
-    const Path at = list.element(
-        source.origin(static_cast<std::size_t>(first - conversation.messages.begin())));
-    return invalid(
-        "Invalid completion message: prefix set true with message which is not final message or "
-        "message role is not assistant",
-        at.member("prefix"));
+    return misplaced_prefix(list.element(origin));
   }
   return true;
 }
@@ -818,7 +821,7 @@ Result<Request> parse_chat_request(std::string_view text, const CodecOptions& op
     return invalid(missing_reasoning_text("reasoning_content"),
                    message_at.member("reasoning_content"));
   }
-  GALLEY_TRY(const bool prefix, check_prefix(conversation, messages));
+  GALLEY_TRY(const bool prefix, check_prefix(conversation, messages, galley));
   conversation.format = std::move(body.format);
   const bool json_object = conversation.format.kind == ResponseFormat::Kind::kJsonObject;
   if (json_object && !mentions_json(conversation.messages)) {

@@ -288,18 +288,75 @@ TEST(ChatRequest, NothingIsIgnoredSilently) {
                   R"({"role":"user","content":"q","name":"ann"})"));
   EXPECT_EQ(request.notes,
             (std::vector<std::string>{
-                "`name` of messages is ignored", "`stream_options.x` is ignored",
+                "`messages[].name` is ignored", "`stream_options.x` is ignored",
                 "`thinking.budget_tokens` is ignored",
                 "`max_completion_tokens` is ignored: `max_tokens` was sent too",
                 "`service_tier` is ignored", "`tool_choice` is ignored: no tools are declared"}));
   EXPECT_EQ(request.sampling.max_tokens, 5);
   EXPECT_TRUE(request.include_usage);
 
+  const Request nested = parsed(with(
+      R"(,"response_format":{"type":"text","a":1},"tools":[{"type":"function","b":[1],"function":)"
+      R"({"name":"f","parameters":{"type":"object","free":1},"c":{}}}],)"
+      R"("tool_choice":{"type":"function","d":0,"function":{"name":"f","e":0}})",
+      R"({"role":"user","prefix":false,"f":1,"nothing":null,"none":[],"content":[)"
+      R"({"type":"text","text":"q","g":1},{"type":"image_url","h":1,"image_url":)"
+      R"({"url":"data:image/png;base64,","i":1}},)"
+      R"({"type":"file","j":1,"file":{"file_data":"data:image/png;base64,","k":1}}]},)"
+      R"({"role":"assistant","content":"a","l":1,"refusal":"r","tool_calls":)"
+      R"([{"id":"x","index":0,"type":"function","m":1,"function":{"name":"f","n":1}}]},)"
+      R"({"role":"tool","tool_call_id":"x","content":"r","name":"f"})"));
+  std::vector<std::string> noted;
+  for (const std::string& note : nested.notes) {
+    noted.push_back(note.substr(1, note.find('`', 1) - 1));
+    EXPECT_TRUE(note.ends_with("` is ignored")) << note;
+  }
+  EXPECT_EQ(noted, (std::vector<std::string>{
+                       "messages[].content[].g", "messages[].content[].h",
+                       "messages[].content[].image_url.i", "messages[].content[].j",
+                       "messages[].content[].file.k", "messages[].f", "messages[].tool_calls[].m",
+                       "messages[].tool_calls[].function.n", "messages[].l", "messages[].refusal",
+                       "messages[].name", "response_format.a", "tools[].b", "tools[].function.c",
+                       "tool_choice.d", "tool_choice.function.e"}));
+
   std::string many;
   for (int i = 0; i < 1000; ++i) {
     many += ",\"x" + std::to_string(i) + "\":1";
   }
   EXPECT_EQ(parsed(with(many)).notes.size(), kNoteCountMax);
+}
+
+TEST(ChatRequest, OnlyTheLastMessageIsContinued) {
+  const auto at = [](std::string_view place) {
+    return std::string(place) +
+           ".prefix: Invalid completion message: prefix set true with message which is not final "
+           "message or message role is not assistant";
+  };
+  const std::string user(kUser);
+  const std::string prefix = R"({"role":"assistant","content":"a","prefix":true})";
+  const std::string empty_system = R"({"role":"system","content":""})";
+  const auto got = [&](const std::string& messages, Compat compat = Compat::kGalley) {
+    return outcome(Protocol::kChat, with("", messages), options(compat));
+  };
+  EXPECT_EQ(got(user + "," + prefix), "ok");
+  EXPECT_TRUE(parsed(with("", user + "," + prefix)).conversation.messages[1].prefix);
+  EXPECT_EQ(got(user + "," + prefix + "," + user), at("messages[1]"));
+  EXPECT_EQ(got(prefix + "," + prefix), at("messages[0]"));
+  EXPECT_EQ(got(user + "," + prefix + "," + empty_system), at("messages[1]"));
+  EXPECT_EQ(got(user + "," + prefix + "," + empty_system, Compat::kRecipe02), "ok");
+  for (const std::string_view message :
+       {R"({"role":"user","content":"q","prefix":true})",
+        R"({"role":"system","content":"q","prefix":true})",
+        R"({"role":"developer","content":"q","prefix":true})",
+        R"({"role":"latest_reminder","content":"q","prefix":true})",
+        R"({"role":"tool","tool_call_id":"x","content":"q","prefix":true})"}) {
+    EXPECT_EQ(got(user + "," + std::string(message)), at("messages[1]")) << message;
+  }
+  EXPECT_EQ(got(R"({"role":"user","content":"q","prefix":true})", Compat::kRecipe02), "ok");
+  EXPECT_EQ(
+      got(R"({"role":"user","content":"q","prefix":1})"),
+      "messages[0].prefix: Invalid type for 'messages[0].prefix': expected a boolean, but got "
+      "an integer instead.");
 }
 
 TEST(ChatRequest, DeveloperIsSystem) {

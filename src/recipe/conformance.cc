@@ -181,20 +181,27 @@ void expect_ids(const Json& record, std::span<const TokenId> got, Differences& o
     hash.add(id);
     ids.emplace_back(static_cast<std::int64_t>(id));
   }
+  bool compared = false;
   for (const std::string_view key : {"ids", "prompt_token_ids"}) {
     if (const Json* const want = record.find(key)) {
       expect_json(*want, Json(ids), "ids", out);
+      compared = true;
     }
   }
   for (const std::string_view key : {"n_ids", "n", "prompt_tokens"}) {
-    if (record.find(key) != nullptr && integer_of(record, key) != std::ssize(got)) {
-      out.push_back(fmt::format("{}: want {}, got {}", key, integer_of(record, key), got.size()));
+    if (const Json* const want = record.find(key)) {
+      expect_json(*want, Json(static_cast<std::int64_t>(got.size())), std::string(key), out);
+      compared = true;
     }
   }
   for (const std::string_view key : {"ids_fnv", "fnv"}) {
     if (record.find(key) != nullptr) {
       expect_text(text_of(record, key), hash.hex(), key, out);
+      compared = true;
     }
+  }
+  if (!compared) {
+    out.emplace_back("ids: neither they nor their number or hash, so there is nothing to check");
   }
 }
 
@@ -519,8 +526,6 @@ Reply reply_to(const Request& request,
   const ReplyInfo info{.id = "r1", .created_s = 1, .call_ids = &ids};
   const auto stream = StreamEncoder::create(request, info, sse);
   const auto whole = WholeEncoder::create(request, info);
-  stream->set_completed_s(1);
-  whole->set_completed_s(1);
   Tee tee(*stream, *whole);
   const auto parser = OutputParser::create(request, std::move(tokenizer), tee);
   Reply reply;
@@ -826,6 +831,9 @@ void check_cuts(const Json& record, Differences& out) {
     }
     expect_text(want, chat_digest(reply.body), how, out);
   };
+  if (elements_of(member_of(record, "cuts")).empty()) {
+    out.emplace_back("cuts: none, so there is nothing to check");
+  }
   for (const Json& entry : elements_of(member_of(record, "cuts"))) {
     const std::span<const Json> pair = elements_of(entry);
     if (pair.size() != 2) {
@@ -868,7 +876,8 @@ void check_image(const Json& record, Differences& out) {
 
 constexpr std::size_t kRepeatedBytesMax = std::size_t{16} << 20U;  // of a `rep` record
 
-std::string golden_text(const Json& record) {
+// nullopt: the record has no text in any form.
+std::optional<std::string> golden_text(const Json& record) {
   if (record.find("hex") != nullptr) {
     const std::string hex = text_of(record, "hex");
     std::string bytes;
@@ -879,8 +888,11 @@ std::string golden_text(const Json& record) {
     }
     return bytes;
   }
-  if (record.find("rep") == nullptr) {
+  if (record.find("text") != nullptr) {
     return text_of(record, "text");
+  }
+  if (record.find("rep") == nullptr) {
+    return std::nullopt;
   }
   const std::string unit = text_of(record, "rep");
   std::string text;
@@ -892,21 +904,32 @@ std::string golden_text(const Json& record) {
 }
 
 void check_encode(const Json& record, bool added, const Tokenizer& tokenizer, Differences& out) {
+  const std::optional<std::string> text = golden_text(record);
+  if (!text) {
+    out.emplace_back("text: missing, so there is nothing to check");
+    return;
+  }
   std::vector<TokenId> ids;
   if (added) {
-    tokenizer.encode_with_added(golden_text(record), ids);
+    tokenizer.encode_with_added(*text, ids);
   } else {
-    tokenizer.encode(golden_text(record), ids);
+    tokenizer.encode(*text, ids);
   }
   expect_ids(record, ids, out);
 }
 
-void check_decode(const Json& record, const Tokenizer& tokenizer, Differences& out) {
+void check_encode_record(const Json& record,
+                         const ConformanceTokenizers& tokenizers,
+                         Differences& out) {
+  check_encode(record, flag_of(record, "special"), *tokenizers.v4, out);
+}
+
+void check_decode(const Json& record, const ConformanceTokenizers& tokenizers, Differences& out) {
   std::vector<TokenId> ids;
   for (const Json& id : elements_of(member_of(record, "ids"))) {
     ids.push_back(static_cast<TokenId>(int_of(id)));
   }
-  expect_text(text_of(record, "text"), tokenizer.decode(ids), "text", out);
+  expect_text(text_of(record, "text"), tokenizers.v4->decode(ids), "text", out);
 }
 
 // ---- the vectors file
@@ -937,6 +960,12 @@ void check_render_vector(const Json& entry,
   expect_prompt_ids(entry, prompt, request->version, tokenizers, out);
 }
 
+void check_tokenize_vector(const Json& entry,
+                           const ConformanceTokenizers& tokenizers,
+                           Differences& out) {
+  check_encode(entry, flag_of(entry, "added_tokens_recognized"), *tokenizers.v4, out);
+}
+
 void check_injection_vector(const Json& entry,
                             const ConformanceTokenizers& tokenizers,
                             Differences& out) {
@@ -955,7 +984,9 @@ void check_injection_vector(const Json& entry,
 }
 
 // The formatter scripts of the checkpoints; only what a public API can express is checked.
-void check_formatter_vector(const Json& entry, RecordCheck& check) {
+void check_formatter_vector(const Json& entry,
+                            const ConformanceTokenizers& /*tokenizers*/,
+                            RecordCheck& check) {
   for (const Json& message : elements_of(member_of(entry, "messages"))) {
     if (message.find("task") != nullptr) {
       check.not_applicable = "task tokens are not reachable through any public API";
@@ -1063,6 +1094,9 @@ void check_events_vector(const Json& entry, Differences& out) {
     pieces.push_back({.text = string_of(chunk),
                       .tokens = pieces.size() < counts.size() ? int_of(counts[pieces.size()]) : 0});
   }
+  if (members_of(member_of(entry, "requests")).empty()) {
+    out.emplace_back("requests: none, so there is nothing to check");
+  }
   for (const JsonMember& member : members_of(member_of(entry, "requests"))) {
     const Result<Request> request = request_of(record_from_vector(entry, member.value, member.key));
     if (!request) {
@@ -1096,39 +1130,84 @@ void check_error_vector(const Json& entry, Differences& out) {
   }
 }
 
-void check_vector(std::string_view key,
-                  const Json& entry,
-                  const ConformanceTokenizers& tokenizers,
-                  RecordCheck& check) {
-  if (key == "render") {
-    check_render_vector(entry, tokenizers, check.differences);
-  } else if (key == "hf_formatter") {
-    check_formatter_vector(entry, check);
-  } else if (key == "tokenize") {
-    check_encode(entry, flag_of(entry, "added_tokens_recognized"), *tokenizers.v4,
-                 check.differences);
-  } else if (key == "injection") {
-    check_injection_vector(entry, tokenizers, check.differences);
-  } else if (key == "parse") {
-    check_parse_vector(entry, check.differences);
-  } else if (key == "protocol_events") {
-    check_events_vector(entry, check.differences);
-  } else if (key == "image_tokens") {
-    check_image(entry, check.differences);
-  } else if (key == "errors") {
-    check_error_vector(entry, check.differences);
-  } else {
-    check.differences.push_back("unknown kind of vector");
+// ---- kinds
+// ------------------------------------------------------------------------------------------------------
+
+// One kind of record or vector: what it has to have, since what is not there compares equal to
+// anything, and the check.
+struct Format {
+  std::string_view name;
+  std::array<std::string_view, 4> wanted;  // empty names fill up
+  void (*check)(const Json&, const ConformanceTokenizers&, RecordCheck&);
+};
+
+template <void (*check)(const Json&, Differences&)>
+void plain(const Json& record, const ConformanceTokenizers& /*tokenizers*/, RecordCheck& out) {
+  check(record, out.differences);
+}
+template <void (*check)(const Json&, const ConformanceTokenizers&, Differences&)>
+void with_tokenizers(const Json& record,
+                     const ConformanceTokenizers& tokenizers,
+                     RecordCheck& out) {
+  check(record, tokenizers, out.differences);
+}
+
+constexpr std::array<Format, 9> kRecordFormats = {{
+    {"render", {"body", "prompt"}, with_tokenizers<check_render>},
+    {"error", {"body", "status", "message"}, plain<check_error>},
+    {"parse", {"body", "text"}, plain<check_parse>},
+    {"tokens", {"body", "chunks", "events", "response"}, with_tokenizers<check_tokens>},
+    {"cuts", {"body", "text", "cuts", "whole_stop"}, plain<check_cuts>},
+    {"max_tokens", {"body", "prompt_tokens", "context_limit", "result"}, plain<check_max_tokens>},
+    {"image", {"w", "h", "tokens"}, plain<check_image>},
+    {"enc", {}, with_tokenizers<check_encode_record>},
+    {"dec", {"ids", "text"}, with_tokenizers<check_decode>},
+}};
+
+constexpr std::array<Format, 8> kVectorFormats = {{
+    {"render", {"request", "prompt"}, with_tokenizers<check_render_vector>},
+    {"hf_formatter", {"messages", "prompt"}, check_formatter_vector},
+    {"tokenize", {"text"}, with_tokenizers<check_tokenize_vector>},
+    {"injection", {"user_content"}, with_tokenizers<check_injection_vector>},
+    {"parse", {"chunks", "result", "finish_reason"}, plain<check_parse_vector>},
+    {"protocol_events", {"chunks", "requests"}, plain<check_events_vector>},
+    {"image_tokens", {"width", "height", "tokens"}, plain<check_image>},
+    {"errors", {"request", "message"}, plain<check_error_vector>},
+}};
+
+void run(const Format& format,
+         const Json& record,
+         const ConformanceTokenizers& tokenizers,
+         RecordCheck& check) {
+  for (const std::string_view member : format.wanted) {
+    if (!member.empty() && record.find(member) == nullptr) {
+      check.differences.push_back(fmt::format("{}: missing, so there is nothing to check", member));
+    }
+  }
+  if (check.differences.empty()) {
+    format.check(record, tokenizers, check);
   }
 }
 
 std::vector<RecordCheck> check_vectors(const Json& file, const ConformanceTokenizers& tokenizers) {
   std::vector<RecordCheck> checks;
   for (const JsonMember& member : members_of(file)) {
+    const auto format = std::ranges::find(kVectorFormats, member.key, &Format::name);
+    const bool is_list = member.value.array() != nullptr;
+    const bool is_known = format != kVectorFormats.end();
+    if (is_list != is_known) {
+      checks.push_back(
+          {.id = member.key,
+           .differences = {is_known ? "not a list of vectors" : "unknown kind of vector"},
+           .not_applicable = {}});
+    }
+    if (!is_list || !is_known) {  // what says what the file is
+      continue;
+    }
     const std::span<const Json> entries = elements_of(member.value);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       RecordCheck check{.id = fmt::format("{}[{}] {}", member.key, i, text_of(entries[i], "name"))};
-      check_vector(member.key, entries[i], tokenizers, check);
+      run(*format, entries[i], tokenizers, check);
       checks.push_back(std::move(check));
     }
   }
@@ -1140,26 +1219,11 @@ std::vector<RecordCheck> check_vectors(const Json& file, const ConformanceTokeni
 RecordCheck check_record(const Json& record, const ConformanceTokenizers& tokenizers) {
   RecordCheck check{.id = text_of(record, "id")};
   const std::string kind = text_of(record, "k");
-  if (kind == "render") {
-    check_render(record, tokenizers, check.differences);
-  } else if (kind == "error") {
-    check_error(record, check.differences);
-  } else if (kind == "parse") {
-    check_parse(record, check.differences);
-  } else if (kind == "tokens") {
-    check_tokens(record, tokenizers, check.differences);
-  } else if (kind == "cuts") {
-    check_cuts(record, check.differences);
-  } else if (kind == "max_tokens") {
-    check_max_tokens(record, check.differences);
-  } else if (kind == "image") {
-    check_image(record, check.differences);
-  } else if (kind == "enc") {
-    check_encode(record, flag_of(record, "special"), *tokenizers.v4, check.differences);
-  } else if (kind == "dec") {
-    check_decode(record, *tokenizers.v4, check.differences);
-  } else {
+  const auto format = std::ranges::find(kRecordFormats, kind, &Format::name);
+  if (format == kRecordFormats.end()) {
     check.differences.push_back("unknown kind of record: " + kind);
+  } else {
+    run(*format, record, tokenizers, check);
   }
   return check;
 }

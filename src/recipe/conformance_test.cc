@@ -3,9 +3,12 @@
 // wrong value each.
 #include "recipe/conformance.h"
 
+#include <array>
 #include <cstdlib>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <string>
+#include <vector>
 
 #include "recipe/control.h"
 
@@ -61,11 +64,57 @@ TEST(Conformance, MalformedRecordsFail) {
       text += text.back() == '}' ? "" : "}";
       const Result<Json> record = parse_json(text);
       ASSERT_TRUE(record) << text;
-      EXPECT_FALSE(check_record(*record, tokenizers()).differences.empty() && kind != "enc" &&
-                   kind != "dec")
-          << text;
+      EXPECT_FALSE(check_record(*record, tokenizers()).differences.empty()) << text;
     }
   }
+}
+
+TEST(Conformance, ARecordWithNothingToCompareFails) {
+  ASSERT_NE(tokenizers().v4, nullptr);
+  struct Case {
+    std::string_view record;
+    std::string_view says;
+  };
+  constexpr std::array<Case, 9> kCases = {{
+      {R"({"k":"enc","text":"hi","special":false})", "ids: neither"},
+      {R"({"k":"enc","n":0})", "text: missing"},
+      {R"({"k":"dec","ids":[19923]})", "text: missing"},
+      {R"({"k":"dec","text":""})", "ids: missing"},
+      {R"({"k":"image","w":100,"h":100})", "tokens: missing"},
+      {R"({"k":"cuts","p":"chat","v":"v4","body":"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",)"
+       R"(\"content\":\"q\"}]}","text":"a","cuts":[],"whole_stop":"x"})",
+       "cuts: none"},
+      {R"({"k":"parse","body":"{}"})", "text: missing"},
+      {R"({"k":"max_tokens","body":"{}","prompt_tokens":1,"context_limit":2})", "result: missing"},
+      {R"({"k":"error","body":"{","message":"x"})", "status: missing"},
+  }};
+  for (const Case& c : kCases) {
+    const Result<Json> record = parse_json(c.record);
+    ASSERT_TRUE(record) << c.record;
+    const RecordCheck check = check_record(*record, tokenizers());
+    ASSERT_FALSE(check.differences.empty()) << c.record;
+    EXPECT_TRUE(check.differences[0].starts_with(c.says)) << check.differences[0];
+  }
+}
+
+TEST(Conformance, AVectorWithNothingToCompareFails) {
+  ASSERT_NE(tokenizers().v4, nullptr);
+  const std::string path = ::testing::TempDir() + "/conformance_vectors.json";
+  std::ofstream(path) << R"({"description":"a file","tokenize":[{"text":"hi"}],)"
+                         R"("protocol_events":[{"chunks":[],"requests":{}}],)"
+                         R"("render":{"name":"x"},"surprise":[]})";
+  const auto checks = check_file(path, tokenizers());
+  ASSERT_TRUE(checks);
+  std::vector<std::string> said;
+  for (const RecordCheck& check : *checks) {
+    ASSERT_EQ(check.differences.size(), 1U) << check.id;
+    said.push_back(check.id + ": " +
+                   check.differences[0].substr(0, check.differences[0].find(',')));
+  }
+  EXPECT_EQ(said, (std::vector<std::string>{
+                      "tokenize[0] : ids: neither they nor their number or hash",
+                      "protocol_events[0] : requests: none", "render: not a list of vectors",
+                      "surprise: unknown kind of vector"}));
 }
 
 TEST(Conformance, Vectors) {

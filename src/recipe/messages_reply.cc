@@ -60,6 +60,73 @@ void append_head(const std::string& id, const std::string& model, std::string& o
   out.append(",\"content\":[");
 }
 
+constexpr std::size_t kNowhere = std::string_view::npos;
+
+// The quote that ends the JSON string whose opening quote is at `open`; kNowhere when none does.
+std::size_t closing_quote(std::string_view text, std::size_t open) {
+  for (std::size_t i = open + 1; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      return i;
+    }
+    i += text[i] == '\\' ? 1 : 0;
+  }
+  return kNowhere;
+}
+
+// What a client's SDK makes of a stream that ends inside the arguments of a call: the members that
+// are complete, nested ones included, as a JSON object. A string, a number's last digits or a
+// member that may go on is left out. `text` begins a JSON object; "{}" when it begins nothing.
+std::string begun_object(std::string_view text) {
+  std::string closers;            // of what is open, innermost last
+  std::size_t complete = 0;       // bytes of `text` up to the end of its last complete value
+  bool value_next = false;        // in an object: after the colon
+  std::size_t scalar = kNowhere;  // where a number, true, false or null began
+  const auto end_value = [&](std::size_t end) {
+    complete = end;
+    value_next = false;
+  };
+  const auto end_scalar = [&](std::size_t end) {
+    if (scalar != kNowhere && is_json(text.substr(scalar, end - scalar))) {
+      end_value(end);
+    }
+    scalar = kNowhere;
+  };
+  std::size_t i = 0;
+  for (; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      const std::size_t close = closing_quote(text, i);
+      if (close == kNowhere) {
+        break;
+      }
+      i = close;
+      if (value_next || closers.ends_with(']')) {
+        end_value(i + 1);
+      }
+    } else if (c == '{' || c == '[') {
+      closers.push_back(c == '{' ? '}' : ']');
+      end_value(i + 1);
+    } else if (c == '}' || c == ']') {
+      end_scalar(i);
+      if (closers.empty()) {
+        return "{}";
+      }
+      closers.pop_back();
+      end_value(i + 1);
+    } else if (c == ':') {
+      value_next = true;
+    } else if (c == ',') {
+      end_scalar(i);
+    } else if (scalar == kNowhere && std::string_view(" \t\r\n").find(c) == kNowhere) {
+      scalar = i;
+    }
+  }
+  end_scalar(i);
+  std::string out(text.substr(0, complete));
+  out.append(closers.rbegin(), closers.rend());
+  return is_json(out) ? out : "{}";
+}
+
 enum class Block : std::uint8_t { kNone, kThinking, kText, kToolUse };
 
 class MessagesStream final : public StreamEncoder {
@@ -106,7 +173,6 @@ class MessagesStream final : public StreamEncoder {
   }
 
   void keep_alive() override { out_.append(started_ ? kPing : kKeepAliveComment); }
-  void set_completed_s(std::int64_t /*unix_s*/) override {}
 
  private:
   static constexpr std::string_view kPing = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
@@ -227,8 +293,6 @@ class MessagesWhole final : public WholeEncoder {
     }
   }
 
-  void set_completed_s(std::int64_t /*unix_s*/) override {}
-
   [[nodiscard]] std::string body() override {
     std::string out;
     append_head(info_.id, model_, out);
@@ -270,12 +334,8 @@ class MessagesWhole final : public WholeEncoder {
       out.append(",\"input\":");
       if (is_json(block.text)) {
         out.append(block.text);
-      } else {  // `input` must be an object, and what came of this one must not get lost
-        out.append("{}");
-        if (compat_ == Compat::kGalley) {
-          out.append(",\"partial_json\":");
-          append_json_string(block.text, out);
-        }
+      } else {  // cut short: `input` must be an object all the same
+        out.append(compat_ == Compat::kGalley ? begun_object(block.text) : "{}");
       }
     }
     out.push_back('}');

@@ -17,30 +17,6 @@
 namespace galley::recipe {
 namespace {
 
-constexpr std::array<std::string_view, 19> kKnownFields = {
-    "model",
-    "messages",
-    "system",
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "stop_sequences",
-    "stream",
-    "tools",
-    "tool_choice",
-    "thinking",
-    "output_config",
-    "output_format",
-    "metadata",
-    "mcp_servers",  // refused below
-    // Asks for what happens anyway: prefixes are always cached.
-    "cache_control",
-    // Named by the hosted service's router, an address and nothing else.
-    "anthropic_version",
-    "anthropic_beta",
-};
-
 // --- the body, typed but not judged --------------------------------------------------------------
 
 struct Source {
@@ -191,11 +167,20 @@ class Reader {
       }
       if (std::string* const text = content->string()) {
         source.text = std::move(*text);
-        continue;
+      } else {
+        GALLEY_CHECK_OK(read_blocks(*content, content_at, source.blocks));
       }
-      GALLEY_CHECK_OK(read_blocks(*content, content_at, source.blocks));
+      note_unread(message);
     }
     return {};
+  }
+
+  // Asks for what happens anyway: prefixes are always cached.
+  void note_unread(const Fields& fields) {
+    if (galley_) {
+      fields.expect({"cache_control"});
+      fields.note_unread(notes_);
+    }
   }
 
   Result<void> read_blocks(Json& value, const Path& at, std::vector<Block>& out) {
@@ -212,6 +197,7 @@ class Reader {
                      "type", std::span(kMessageBlocks).first(kMessageBlocks.size() - !galley_)));
       out.emplace_back().kind = static_cast<Block::Kind>(kind);
       GALLEY_CHECK_OK(read_block(block, out.back()));
+      note_unread(block);
     }
     return {};
   }
@@ -250,9 +236,11 @@ class Reader {
         GALLEY_TRY(const Fields tool, open_member(block, "tool", at));
         GALLEY_CHECK_OK(tool.required_choice("type", kTypes));
         GALLEY_TRY(out.name, tool.required_text("name"));
+        note_unread(tool);
         return {};
       }
       case Block::Kind::kRedactedThinking:
+        block.expect({"data"});
         add_note(notes_, "`redacted_thinking` blocks are ignored");
         return {};
       case Block::Kind::kToolReference: {
@@ -268,9 +256,8 @@ class Reader {
   [[nodiscard]] Result<void> take_value(const Fields& block,
                                         std::string_view key,
                                         Json& out) const {
-    const auto it = std::ranges::find(block.members(), key, &JsonMember::key);
-    if (it != block.members().end()) {
-      out = std::move(it->value);
+    if (Json* const value = block.find_any(key)) {
+      out = std::move(*value);
     } else if (!galley_) {
       return missing(block.at().member(key));
     }
@@ -285,7 +272,7 @@ class Reader {
     return Fields::open(*value, at);
   }
 
-  static Result<void> read_image(const Fields& block, Source& out) {
+  Result<void> read_image(const Fields& block, Source& out) {
     constexpr std::array<std::string_view, 3> kKinds = {"base64", "url", "file"};
     constexpr std::array<std::string_view, 5> kMediaTypes = {"image/jpeg", "image/jpg", "image/png",
                                                              "image/gif", "image/webp"};
@@ -297,9 +284,11 @@ class Reader {
       GALLEY_TRY(const std::size_t type, source.required_choice("media_type", kMediaTypes));
       out.media_type = type == 1 ? kMediaTypes[0] : kMediaTypes[type];
       GALLEY_TRY(out.data, source.required_text("data"));
-      return {};
+    } else {
+      GALLEY_TRY(out.data,
+                 source.required_text(out.kind == Source::Kind::kUrl ? "url" : "file_id"));
     }
-    GALLEY_TRY(out.data, source.required_text(out.kind == Source::Kind::kUrl ? "url" : "file_id"));
+    note_unread(source);
     return {};
   }
 
@@ -309,11 +298,10 @@ class Reader {
     GALLEY_TRY(const Fields source, open_member(block, "source", at));
     GALLEY_TRY(const std::optional<std::string> media_type, source.text("media_type"));
     if (galley_) {
-      constexpr std::array<std::string_view, 3> kKnown = {"type", "source", "cache_control"};
-      note_unknown_fields(block.members(), kKnown, notes_, "document.");
       GALLEY_TRY(const std::optional<std::string> type, source.text("type"));
       if (type == "text") {
         GALLEY_TRY(out, source.required_text("data"));
+        note_unread(source);
         return {};
       }
       if (type == "content") {
@@ -326,7 +314,7 @@ class Reader {
   }
 
   // A document given as a string or as text blocks.
-  static Result<void> read_document_content(const Fields& source, std::string& out) {
+  Result<void> read_document_content(const Fields& source, std::string& out) {
     constexpr std::array<std::string_view, 1> kTypes = {"text"};
     const Path at = source.at().member("content");
     Json* const content = source.find("content");
@@ -335,6 +323,7 @@ class Reader {
     }
     if (std::string* const text = content->string()) {
       out = std::move(*text);
+      note_unread(source);
       return {};
     }
     if (content->array() == nullptr) {
@@ -346,7 +335,9 @@ class Reader {
       GALLEY_CHECK_OK(block.required_choice("type", kTypes));
       GALLEY_TRY(const std::string text, block.required_text("text"));
       out.append(i == 0 ? "" : "\n\n").append(text);
+      note_unread(block);
     }
+    note_unread(source);
     return {};
   }
 
@@ -377,6 +368,7 @@ class Reader {
       Block& result = out.result.emplace_back();
       result.kind = kind == 3 ? Block::Kind::kToolReference : static_cast<Block::Kind>(kind);
       GALLEY_CHECK_OK(read_block(inner, result));
+      note_unread(inner);
     }
     return {};
   }
@@ -404,6 +396,7 @@ class Reader {
       GALLEY_TRY(const Fields block, Fields::open((*blocks)[i], block_at));
       GALLEY_CHECK_OK(block.required_choice("type", kTypes));
       GALLEY_TRY(const std::string text, block.required_text("text"));
+      note_unread(block);
       const std::string_view head = std::string_view(text).substr(0, kBillingHeader.size());
       if (i == 0 && std::ranges::equal(head, kBillingHeader, {}, [](char c) {
             return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -421,8 +414,8 @@ class Reader {
     out.place = at.text();
     // With a type it is a server tool for the reference, whatever the type; "custom" is how newer
     // clients spell a client tool.
-    const auto type = std::ranges::find(tool.members(), "type", &JsonMember::key);
-    if (type != tool.members().end() && !(galley_ && type->value.is_null())) {
+    const Json* const type = tool.find_any("type");
+    if (type != nullptr && !(galley_ && type->is_null())) {
       GALLEY_TRY(std::string text, tool.required_text("type"));
       if (!galley_ || text != "custom") {
         out.server_type = std::move(text);
@@ -438,11 +431,7 @@ class Reader {
     out.tool.parameters = schema == nullptr ? Json() : std::move(*schema);
     GALLEY_TRY(const std::optional<bool> deferred, tool.boolean("defer_loading"));
     out.tool.defer_loading = deferred.value_or(false);
-    if (galley_) {
-      constexpr std::array<std::string_view, 6> kKnown = {
-          "type", "name", "description", "input_schema", "defer_loading", "cache_control"};
-      note_unknown_fields(tool.members(), kKnown, notes_, "tools[].");
-    }
+    note_unread(tool);
     return {};
   }
 
@@ -458,6 +447,7 @@ class Reader {
     GALLEY_TRY(const std::size_t type, choice.required_choice("type", kTypes));
     if (type == 3) {
       out.tool_choice.kind = Kind::kNone;
+      note_unread(choice);
       return {};
     }
     out.any_tool = type == 1;
@@ -467,6 +457,7 @@ class Reader {
     }
     GALLEY_TRY(const std::optional<bool> one, choice.boolean("disable_parallel_tool_use"));
     out.parallel_tool_calls = !one.value_or(false);
+    note_unread(choice);
     return {};
   }
 
@@ -479,15 +470,14 @@ class Reader {
     GALLEY_TRY(const Fields config, Fields::open(*value, at));
     GALLEY_TRY(out.effort, read_effort(config, "effort"));
     if (galley_) {
-      constexpr std::array<std::string_view, 2> kKnown = {"effort", "format"};
       GALLEY_CHECK_OK(read_format(config, "format", out));
-      note_unknown_fields(config.members(), kKnown, notes_, "output_config.");
     }
+    note_unread(config);
     return {};
   }
 
   // Structured output; the reference does not know it.
-  static Result<void> read_format(const Fields& fields, std::string_view key, MessagesBody& out) {
+  Result<void> read_format(const Fields& fields, std::string_view key, MessagesBody& out) {
     constexpr std::array<std::string_view, 1> kTypes = {"json_schema"};
     Json* const value = fields.find(key);
     if (value == nullptr) {
@@ -504,6 +494,7 @@ class Reader {
     out.format.kind = ResponseFormat::Kind::kJsonSchema;
     out.format.schema = std::move(*schema);
     out.format_where = schema_at.text();
+    note_unread(format);
     return {};
   }
 
@@ -519,6 +510,7 @@ class Reader {
       GALLEY_CHECK_OK(check_user(*user, false, at.member("user_id")));
       out.user = std::move(*user);
     }
+    note_unread(metadata);
     return {};
   }
 
@@ -535,7 +527,10 @@ class Reader {
           "'tools'.",
           body_.at().member("mcp_servers"));
     }
-    note_unknown_fields(body_.members(), kKnownFields, notes_);
+    // `tools` is read later. The others are named by the hosted service's router, an address and
+    // nothing else.
+    body_.expect({"tools", "anthropic_version", "anthropic_beta"});
+    note_unread(body_);
     return {};
   }
 

@@ -332,6 +332,30 @@ TEST(MessagesRequest, WhatTheReferenceRefusesOrDrops) {
   EXPECT_EQ(
       parsed(with("", std::string(kUser) + R"(,{"role":"assistant","content":"I"})")).notes,
       std::vector<std::string>{"the last assistant message is a finished turn, not continued"});
+  const Request nested = parsed(
+      with(R"(,"system":[{"type":"text","text":"s","cache_control":{},"a":1}],"metadata":{"b":1},)"
+           R"("tool_choice":{"type":"auto","c":1},"output_config":{"effort":"low","d":1},)"
+           R"("tools":[{"name":"f","input_schema":{"type":"object"},"cache_control":{},"e":1}])",
+           blocks("user",
+                  R"({"type":"text","text":"q","cache_control":{},"f":1},{"type":"image","source":)"
+                  R"({"type":"base64","media_type":"image/png","data":"","g":1}},)"
+                  R"({"type":"document","title":"t","source":{"type":"text","data":"d","h":1}})") +
+               "," +
+               blocks("assistant", R"({"type":"thinking","thinking":"t","signature":"s","i":1},)"
+                                   R"({"type":"tool_use","id":"a","name":"f","input":{},"j":1})") +
+               "," +
+               blocks("user", R"({"type":"tool_result","tool_use_id":"a","k":1,"content":)"
+                              R"([{"type":"text","text":"r","l":1}]})")));
+  std::vector<std::string> noted;
+  for (const std::string& note : nested.notes) {
+    noted.push_back(note.substr(1, note.find('`', 1) - 1));
+  }
+  EXPECT_EQ(noted, (std::vector<std::string>{
+                       "messages[].content[].f", "messages[].content[].source.g",
+                       "messages[].content[].source.h", "messages[].content[].title",
+                       "messages[].content[].i", "messages[].content[].j",
+                       "messages[].content[].content[].l", "messages[].content[].k", "system[].a",
+                       "tool_choice.c", "output_config.d", "metadata.b", "tools[].e"}));
   EXPECT_EQ(outcome(Protocol::kMessages, with(R"(,"mcp_servers":[{}])"), options()),
             "mcp_servers: Unsupported parameter: 'mcp_servers'. The server does not run tools; "
             "declare them in 'tools'.");

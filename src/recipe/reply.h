@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "recipe/event.h"
 #include "recipe/request.h"
@@ -24,8 +25,10 @@ struct ReplyInfo {
   std::string id;            // "chatcmpl-...", "resp_...", "msg_..."
   std::int64_t created_s{};  // Unix time
   IdSource* call_ids{};      // not owned, never null
-  bool usage_chunk =
-      false;  // chat: one extra chunk with empty `choices` as OpenAI sends it (spec 6.3)
+  // Says when a Response was completed. Not owned; null: when it was created.
+  const Clock* clock = nullptr;
+  // Chat: one extra chunk with empty `choices` as OpenAI sends it (spec 6.3).
+  bool usage_chunk = false;
 };
 
 // One reply as server-sent events. Appends whole frames to `out`; the caller sends and clears it.
@@ -40,15 +43,12 @@ class StreamEncoder : public EventSink {
   virtual void fail(const Error& error) = 0;
   // A frame every client ignores, for long waits (spec 6.0).
   virtual void keep_alive() = 0;
-  virtual void set_completed_s(
-      std::int64_t unix_s) = 0;  // Responses completed_at; call before Finished
 };
 
 // One reply as a JSON object.
 class WholeEncoder : public EventSink {
  public:
   static std::unique_ptr<WholeEncoder> create(const Request& request, ReplyInfo info);
-  virtual void set_completed_s(std::int64_t unix_s) = 0;
   // After Finished.
   [[nodiscard]] virtual std::string body() = 0;
 };

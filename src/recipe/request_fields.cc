@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -50,12 +51,20 @@ bool is_name_byte(char c) {
 // --- paths and errors --------------------------------------------------------------------------
 
 std::string Path::text() const {
+  return spelled(true);
+}
+
+std::string Path::pattern() const {
+  return spelled(false);
+}
+
+std::string Path::spelled(bool with_indices) const {
   if (parent_ == nullptr) {
     return {};
   }
-  std::string out = parent_->text();
+  std::string out = parent_->spelled(with_indices);
   if (key_.empty()) {
-    return out.append("[").append(std::to_string(index_)).append("]");
+    return out.append("[").append(with_indices ? std::to_string(index_) : "").append("]");
   }
   if (!out.empty()) {
     out.push_back('.');
@@ -113,8 +122,39 @@ Result<Fields> Fields::open(Json& value, const Path& at) {
 }
 
 Json* Fields::find(std::string_view key) const {
+  Json* const value = find_any(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+Json* Fields::find_any(std::string_view key) const {
   const auto it = std::ranges::find(*object_, key, &JsonMember::key);
-  return it == object_->end() || it->value.is_null() ? nullptr : &it->value;
+  if (it == object_->end()) {
+    return nullptr;
+  }
+  const auto index = static_cast<std::size_t>(it - object_->begin());
+  if (index < kTrackedMax) {
+    read_.set(index);
+  }
+  return &it->value;
+}
+
+void Fields::expect(std::initializer_list<std::string_view> keys) const {
+  for (const std::string_view key : keys) {
+    std::ignore = find_any(key);
+  }
+}
+
+void Fields::note_unread(std::vector<std::string>& notes) const {
+  const std::size_t count = std::min(object_->size(), kTrackedMax);
+  for (std::size_t i = 0; i < count && notes.size() < kNoteCountMax; ++i) {
+    const auto& [key, value] = (*object_)[i];
+    const bool asks = !value.is_null() && (value.array() == nullptr || !value.array()->empty());
+    if (asks && !read_.test(i)) {
+      std::string place = at_->pattern();
+      place.append(place.empty() ? "" : ".").append(clipped(key));
+      add_note(notes, "`" + place + "` is ignored");
+    }
+  }
 }
 
 Result<std::optional<std::string>> Fields::text(std::string_view key) const {
@@ -236,20 +276,6 @@ void add_note(std::vector<std::string>& notes, std::string note) {
   }
 }
 
-void note_unknown_fields(const JsonObject& object,
-                         std::span<const std::string_view> known,
-                         std::vector<std::string>& notes,
-                         std::string_view prefix) {
-  for (const JsonMember& member : object) {
-    if (notes.size() == kNoteCountMax) {
-      return;
-    }
-    if (!member.value.is_null() && std::ranges::find(known, member.key) == known.end()) {
-      add_note(notes, std::string("`").append(prefix).append(clipped(member.key)) + "` is ignored");
-    }
-  }
-}
-
 Result<void> refuse_fields(const Fields& body, std::span<const RefusedField> refused) {
   for (const RefusedField& field : refused) {
     if (body.find(field.name) != nullptr) {
@@ -336,8 +362,7 @@ Result<std::optional<bool>> read_thinking(const Fields& body, std::vector<std::s
   if (budget) {
     add_note(notes, "`thinking.budget_tokens` is ignored");
   }
-  constexpr std::array<std::string_view, 2> kKnown = {"type", "budget_tokens"};
-  note_unknown_fields(thinking.members(), kKnown, notes, "thinking.");
+  thinking.note_unread(notes);
   return type != 2;
 }
 

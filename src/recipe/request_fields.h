@@ -1,7 +1,9 @@
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,11 +32,13 @@ class Path {
   Path member(std::string_view key) const&& = delete;
   Path element(std::size_t index) const&& = delete;
 
-  [[nodiscard]] std::string text() const;  // "" for the whole body
+  [[nodiscard]] std::string text() const;     // "" for the whole body
+  [[nodiscard]] std::string pattern() const;  // the same for all elements: "messages[].content"
 
  private:
   Path(const Path* parent, std::string_view key, std::size_t index)
       : parent_(parent), key_(key), index_(index) {}
+  [[nodiscard]] std::string spelled(bool with_indices) const;
 
   const Path* parent_ = nullptr;
   std::string_view key_;  // empty for an element: JSON's own empty key never names a known member
@@ -56,7 +60,8 @@ class Path {
 [[nodiscard]] std::string_view clipped(std::string_view text);
 
 // The members of one JSON object. null counts as absent. Texts are moved out of the object, so a
-// member is read once.
+// member is read once. Remembers which members it was asked for: what a client sent and nobody read
+// must not disappear without a word.
 class Fields {
  public:
   // Error: `value` is no object. `value` and `at` must outlive the Fields.
@@ -65,6 +70,13 @@ class Fields {
   [[nodiscard]] const Path& at() const { return *at_; }
   [[nodiscard]] JsonObject& members() const { return *object_; }
   [[nodiscard]] Json* find(std::string_view key) const;
+  // Also finds a null.
+  [[nodiscard]] Json* find_any(std::string_view key) const;
+  // Members that need no note although they have no effect.
+  void expect(std::initializer_list<std::string_view> keys) const;
+  // One note for each member that nobody asked for ("`tools[].function.x` is ignored"). null and an
+  // empty array ask for nothing.
+  void note_unread(std::vector<std::string>& notes) const;
 
   [[nodiscard]] Result<std::optional<std::string>> text(std::string_view key) const;
   [[nodiscard]] Result<std::string> required_text(std::string_view key) const;
@@ -83,17 +95,30 @@ class Fields {
  private:
   Fields(JsonObject& object, const Path& at) : object_(&object), at_(&at) {}
 
+  // Members with a higher index are not noted: the notes are full before that, whatever is known.
+  static constexpr std::size_t kTrackedMax = 128;
+
   JsonObject* object_;
   const Path* at_;
+  mutable std::bitset<kTrackedMax> read_;  // by member index
 };
 
 // Notes of a request: bounded, each distinct sentence once.
 void add_note(std::vector<std::string>& notes, std::string note);
-// One note for each member that is neither null nor in `known`; `prefix` is put before its name.
-void note_unknown_fields(const JsonObject& object,
-                         std::span<const std::string_view> known,
-                         std::vector<std::string>& notes,
-                         std::string_view prefix = {});
+// What readers of nested objects need beside the JSON.
+struct ReadContext {
+  Compat compat{};
+  std::vector<std::string>& notes;
+
+  [[nodiscard]] bool galley() const { return compat == Compat::kGalley; }
+  // The reference says nothing about what it does not read.
+  void note_unread(const Fields& fields) const {
+    if (galley()) {
+      fields.note_unread(notes);
+    }
+  }
+};
+
 // Refuses members by name: {"functions", "Use 'tools' instead."}.
 struct RefusedField {
   std::string_view name;

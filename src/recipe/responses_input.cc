@@ -27,29 +27,38 @@ Result<InputBlock> read_image(const Fields& fields) {
   return block;
 }
 
-Result<InputBlock> read_block(Json& value, bool is_output, Compat compat, const Path& at) {
+Result<InputBlock> read_block(Json& value,
+                              bool is_output,
+                              const ReadContext& context,
+                              const Path& at) {
   // A call's output may hold everything but the first of these. The last is Galley's.
   constexpr std::array<std::string_view, 5> kTypes = {"output_text", "input_text", "input_image",
                                                       "input_file", "refusal"};
   GALLEY_TRY(const Fields fields, Fields::open(value, at));
-  const std::size_t known = compat == Compat::kGalley ? 5 : 4;
+  const std::size_t known = context.galley() ? 5 : 4;
   const std::span<const std::string_view> allowed =
       is_output ? std::span(kTypes).subspan(1, 3) : std::span(kTypes).first(known);
   GALLEY_TRY(const std::size_t index, fields.required_choice("type", allowed));
   const std::string_view type = allowed[index];
   if (type == "input_image") {
-    return read_image(fields);
+    GALLEY_TRY(InputBlock image, read_image(fields));
+    context.note_unread(fields);
+    return image;
   }
   if (type == "input_file") {
     return InputBlock{.kind = InputBlock::Kind::kFile};
   }
   InputBlock block{.kind = InputBlock::Kind::kText};
   GALLEY_TRY(block.text, fields.required_text(type == "refusal" ? "refusal" : "text"));
+  context.note_unread(fields);
   return block;
 }
 
 // `value` is nullptr where nothing was sent.
-Result<InputContent> read_content(Json* value, bool is_output, Compat compat, const Path& at) {
+Result<InputContent> read_content(Json* value,
+                                  bool is_output,
+                                  const ReadContext& context,
+                                  const Path& at) {
   InputContent content;
   if (value == nullptr) {
     return content;
@@ -66,12 +75,12 @@ Result<InputContent> read_content(Json* value, bool is_output, Compat compat, co
   content.blocks.reserve(blocks->size());
   for (std::size_t i = 0; i < blocks->size(); ++i) {
     GALLEY_TRY(content.blocks.emplace_back(),
-               read_block((*blocks)[i], is_output, compat, at.element(i)));
+               read_block((*blocks)[i], is_output, context, at.element(i)));
   }
   return content;
 }
 
-Result<void> read_message(const Fields& fields, Compat compat, InputItem& item) {
+Result<void> read_message(const Fields& fields, const ReadContext& context, InputItem& item) {
   constexpr std::array<std::string_view, 4> kRoles = {"user", "assistant", "system", "developer"};
   GALLEY_TRY(const std::size_t role, fields.required_choice("role", kRoles));
   item.speaker = static_cast<InputItem::Speaker>(role);
@@ -80,11 +89,11 @@ Result<void> read_message(const Fields& fields, Compat compat, InputItem& item) 
   if (content == nullptr) {
     return missing(at);
   }
-  GALLEY_TRY(item.content, read_content(content, false, compat, at));
+  GALLEY_TRY(item.content, read_content(content, false, context, at));
   return {};
 }
 
-Result<void> read_reasoning(const Fields& fields, InputItem& item) {
+Result<void> read_reasoning(const Fields& fields, const ReadContext& context, InputItem& item) {
   GALLEY_TRY(const auto encrypted, fields.text("encrypted_content"));
   GALLEY_TRY(JsonArray* const parts, fields.array("content"));
   if (parts == nullptr) {
@@ -96,15 +105,17 @@ Result<void> read_reasoning(const Fields& fields, InputItem& item) {
     GALLEY_TRY(const Fields part, Fields::open((*parts)[i], part_at));
     GALLEY_TRY(const std::string text, part.required_text("text"));
     item.reasoning.append(i == 0 ? "" : "\n").append(text);
+    part.expect({"type"});
+    context.note_unread(part);
   }
   return {};
 }
 
-Result<void> read_function_call(const Fields& fields, Compat compat, InputItem& item) {
+Result<void> read_function_call(const Fields& fields, const ReadContext& context, InputItem& item) {
   GALLEY_TRY(item.call_id, fields.required_text("call_id"));
   GALLEY_TRY(item.name, fields.required_text("name"));
   GALLEY_TRY(item.name_space, fields.text("namespace"));
-  if (compat == Compat::kRecipe02) {
+  if (!context.galley()) {
     GALLEY_TRY(item.arguments, fields.required_text("arguments"));
     return {};
   }
@@ -145,16 +156,16 @@ Result<void> read_search_call(const Fields& fields, InputItem& item) {
   return {};
 }
 
-Result<void> read_search_output(const Fields& fields, Compat compat, InputItem& item) {
+Result<void> read_search_output(const Fields& fields, const ReadContext& context, InputItem& item) {
   GALLEY_TRY(item.call_id, fields.required_text("call_id"));
   GALLEY_CHECK_OK(read_execution(fields));
   GALLEY_TRY(JsonArray* const tools, fields.required_array("tools"));
   const Path at = fields.at().member("tools");
-  GALLEY_TRY(item.tools, read_tools(*tools, compat, at));
+  GALLEY_TRY(item.tools, read_tools(*tools, context, at));
   return {};
 }
 
-Result<void> read_call_output(const Fields& fields, Compat compat, InputItem& item) {
+Result<void> read_call_output(const Fields& fields, const ReadContext& context, InputItem& item) {
   const Path at = fields.at().member("output");
   Json* const output = fields.find("output");
   if (item.type == "custom_tool_call_output") {
@@ -165,7 +176,7 @@ Result<void> read_call_output(const Fields& fields, Compat compat, InputItem& it
       return missing(at);
     }
   }
-  GALLEY_TRY(item.content, read_content(output, true, compat, at));
+  GALLEY_TRY(item.content, read_content(output, true, context, at));
   return {};
 }
 
@@ -184,10 +195,7 @@ Kind kind_of(std::string_view type) {
   return it == kKinds.end() ? Kind::kUnsupported : it->second;
 }
 
-Result<InputItem> read_item(Json& value,
-                            Compat compat,
-                            const Path& at,
-                            std::vector<std::string>& notes) {
+Result<InputItem> read_item(Json& value, const ReadContext& context, const Path& at) {
   GALLEY_TRY(const Fields fields, Fields::open(value, at));
   InputItem item;
   GALLEY_TRY(auto type, fields.text("type"));
@@ -199,14 +207,14 @@ Result<InputItem> read_item(Json& value,
       item.type.empty() && fields.find("role") != nullptr ? Kind::kMessage : kind_of(item.type);
   switch (item.kind) {
     case Kind::kMessage:
-      GALLEY_CHECK_OK(read_message(fields, compat, item));
+      GALLEY_CHECK_OK(read_message(fields, context, item));
       break;
     case Kind::kReasoning:
-      GALLEY_CHECK_OK(read_reasoning(fields, item));
+      GALLEY_CHECK_OK(read_reasoning(fields, context, item));
       break;
     case Kind::kCall:
       if (item.type == "function_call") {
-        GALLEY_CHECK_OK(read_function_call(fields, compat, item));
+        GALLEY_CHECK_OK(read_function_call(fields, context, item));
       } else if (item.type == "custom_tool_call") {
         GALLEY_CHECK_OK(read_custom_call(fields, item));
       } else {
@@ -214,21 +222,25 @@ Result<InputItem> read_item(Json& value,
       }
       break;
     case Kind::kCallOutput:
-      GALLEY_CHECK_OK(read_call_output(fields, compat, item));
+      GALLEY_CHECK_OK(read_call_output(fields, context, item));
       break;
     case Kind::kSearchOutput:
-      GALLEY_CHECK_OK(read_search_output(fields, compat, item));
+      GALLEY_CHECK_OK(read_search_output(fields, context, item));
       break;
     case Kind::kUnsupported:
-      if (compat == Compat::kGalley && item.type == "item_reference") {
+      if (context.galley() && item.type == "item_reference") {
         return invalid(at.text() + ": item_reference is not supported; replay full input instead",
                        at);
       }
-      add_note(notes, "items of type `" + std::string(clipped(item.type)) + "` are ignored");
-      break;
+      add_note(context.notes,
+               "items of type `" + std::string(clipped(item.type)) + "` are ignored");
+      return item;
     case Kind::kWebSearchCall:
-      break;
+      return item;
   }
+  // What items of a reply have when they are sent back.
+  fields.expect({"id", "status", "phase", "execution"});
+  context.note_unread(fields);
   return item;
 }
 
@@ -543,10 +555,9 @@ class Converter {
 }  // namespace
 
 Result<std::vector<InputItem>> read_items(JsonArray& items,
-                                          Compat compat,
-                                          const Path& at,
-                                          std::vector<std::string>& notes) {
-  if (compat == Compat::kGalley && items.size() > kMessageCountMax) {
+                                          const ReadContext& context,
+                                          const Path& at) {
+  if (context.galley() && items.size() > kMessageCountMax) {
     return invalid("Too many input items: " + std::to_string(items.size()) + ", the limit is " +
                        std::to_string(kMessageCountMax) + ".",
                    at);
@@ -554,7 +565,7 @@ Result<std::vector<InputItem>> read_items(JsonArray& items,
   std::vector<InputItem> out;
   out.reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) {
-    GALLEY_TRY(out.emplace_back(), read_item(items[i], compat, at.element(i), notes));
+    GALLEY_TRY(out.emplace_back(), read_item(items[i], context, at.element(i)));
   }
   return out;
 }

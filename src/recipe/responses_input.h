@@ -54,9 +54,8 @@ struct InputItem {
 // Types only. Galley mode also reads a `refusal` block as text and takes missing arguments of a
 // function call as none.
 [[nodiscard]] Result<std::vector<InputItem>> read_items(JsonArray& items,
-                                                        Compat compat,
-                                                        const Path& at,
-                                                        std::vector<std::string>& notes);
+                                                        const ReadContext& context,
+                                                        const Path& at);
 
 // Appends `items` to `messages`. `tools` holds all declarations of the request; the tools a search
 // found are declared here already, their names per item in `found`.

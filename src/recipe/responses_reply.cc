@@ -104,7 +104,6 @@ class ResponsesReply {
 
   void on_event(const Event& event);
   void fail(const Error& error);
-  void set_completed_s(std::int64_t unix_s) { completed_s_ = unix_s; }
   [[nodiscard]] std::string response() const;
 
  private:
@@ -146,7 +145,8 @@ class ResponsesReply {
   bool ended_ = false;
   CustomInput custom_input_;
   std::int64_t sequence_ = 0;
-  std::int64_t completed_s_;
+  const Clock* clock_;
+  std::int64_t completed_s_ = 0;  // once it is
   std::string_view status_ = "in_progress";
   std::string incomplete_reason_;
   std::string error_ = "null";
@@ -171,7 +171,7 @@ ResponsesReply::ResponsesReply(const Request& request, const ReplyInfo& info, st
       after_details_(echo_members(request.responses_echo, kAfterDetails)),
       after_output_(echo_members(request.responses_echo, kAfterOutput)),
       after_usage_(echo_members(request.responses_echo, kAfterUsage)),
-      completed_s_(info.created_s) {}
+      clock_(info.clock) {}
 
 void ResponsesReply::on_event(const Event& event) {
   if (ended_) {
@@ -372,6 +372,7 @@ void ResponsesReply::on_finished(const Finished& finished) {
   const bool incomplete = !incomplete_reason_.empty();
   close(incomplete, false);
   status_ = incomplete ? "incomplete" : "completed";
+  completed_s_ = clock_ == nullptr ? created_s_ : clock_->unix_seconds();
   usage_ = finished.usage;
   begin_event(incomplete ? "response.incomplete" : "response.completed");
   if (out_ != nullptr) {
@@ -540,7 +541,6 @@ class ResponsesStream final : public StreamEncoder {
   void on_event(const Event& event) override { reply_.on_event(event); }
   void fail(const Error& error) override { reply_.fail(error); }
   void keep_alive() override { out_.append(kKeepAliveComment); }
-  void set_completed_s(std::int64_t unix_s) override { reply_.set_completed_s(unix_s); }
 
  private:
   std::string& out_;
@@ -551,7 +551,6 @@ class ResponsesWhole final : public WholeEncoder {
  public:
   ResponsesWhole(const Request& request, const ReplyInfo& info) : reply_(request, info, nullptr) {}
   void on_event(const Event& event) override { reply_.on_event(event); }
-  void set_completed_s(std::int64_t unix_s) override { reply_.set_completed_s(unix_s); }
   [[nodiscard]] std::string body() override { return reply_.response(); }
 
  private:

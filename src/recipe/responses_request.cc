@@ -15,38 +15,6 @@
 namespace galley::recipe {
 namespace {
 
-constexpr std::array<std::string_view, 26> kKnownFields = {
-    "model",
-    "input",
-    "instructions",
-    "max_output_tokens",
-    "reasoning",
-    "stream",
-    "temperature",
-    "text",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-    "top_p",
-    "user",
-    "metadata",
-    "parallel_tool_calls",
-    "previous_response_id",
-    "safety_identifier",
-    "store",
-    "truncation",
-    "background",
-    // Refused by name, never noted:
-    "messages",
-    "conversation",
-    "prompt",
-    // Asks for what happens anyway: the prefix cache needs no key.
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    // Asks for parts of the reply that are always there or never.
-    "include",
-};
-
 // The double that prints as `value` does: 0.3F is 0.3, not 0.30000001192092896.
 double shortest(float value) {
   char digits[32];
@@ -79,7 +47,7 @@ struct Body {
 class Reader {
  public:
   Reader(const Fields& body, Compat compat, std::vector<std::string>& notes)
-      : body_(body), compat_(compat), notes_(notes) {}
+      : body_(body), compat_(compat), notes_(notes), context_{compat, notes} {}
 
   Result<Body> read() {
     if (compat_ == Compat::kGalley) {
@@ -98,7 +66,7 @@ class Reader {
     GALLEY_TRY(out_.sampling.temperature, body_.real("temperature"));
     echo_float("temperature", out_.sampling.temperature);
     GALLEY_CHECK_OK(read_text());
-    GALLEY_TRY(out_.tool_choice, read_tool_choice(body_));
+    GALLEY_TRY(out_.tool_choice, read_tool_choice(body_, context_));
     echo("tool_choice", std::move(out_.tool_choice.echo));
     GALLEY_CHECK_OK(read_tool_list());
     GALLEY_TRY(out_.sampling.top_logprobs, body_.natural("top_logprobs", kByteMax));
@@ -161,7 +129,7 @@ class Reader {
     if (items == nullptr) {
       return wrong_type(*input, "a string or an array", at);
     }
-    GALLEY_TRY(out_.items, read_items(*items, compat_, at, notes_));
+    GALLEY_TRY(out_.items, read_items(*items, context_, at));
     return {};
   }
 
@@ -183,6 +151,7 @@ class Reader {
           add_note(notes_, "reasoning is not summarised: `reasoning.summary` is ignored");
         }
       }
+      context_.note_unread(fields);
     }
     echo("reasoning",
          Json(JsonObject{{"effort", std::move(effort)}, {"summary", std::move(summary)}}));
@@ -204,6 +173,7 @@ class Reader {
       if (Json* const sent = fields.find("format")) {
         GALLEY_TRY(format, read_format(*sent, at.member("format")));
       }
+      context_.note_unread(fields);
     }
     echo("text",
          Json(JsonObject{{"format", std::move(format)}, {"verbosity", std::move(verbosity)}}));
@@ -220,6 +190,7 @@ class Reader {
       out_.format.kind = ResponseFormat::Kind::kJsonObject;
     }
     if (type != 2) {
+      context_.note_unread(fields);
       return Json(std::move(echo));
     }
     out_.format.kind = ResponseFormat::Kind::kJsonSchema;
@@ -230,6 +201,7 @@ class Reader {
     if (schema == nullptr) {
       return missing(at.member("schema"));
     }
+    context_.note_unread(fields);
     out_.strict_schema = strict.value_or(false);
     echo.push_back({"name", Json(std::move(name))});
     echo.push_back({"schema", *schema});
@@ -244,7 +216,7 @@ class Reader {
     GALLEY_TRY(JsonArray* const tools, body_.array("tools"));
     if (tools != nullptr) {
       const Path at = body_.at().member("tools");
-      GALLEY_TRY(out_.tools, read_tools(*tools, compat_, at));
+      GALLEY_TRY(out_.tools, read_tools(*tools, context_, at));
       for (const ToolEntry& tool : out_.tools) {
         if (tool.kind != ToolEntry::Kind::kUnsupported) {
           echoed.push_back(tool_echo(tool));
@@ -288,13 +260,17 @@ class Reader {
         echo(key, Json(std::move(*text)));
       }
     }
-    note_unknown_fields(body_.members(), kKnownFields, notes_);
+    // Ask for what happens anyway, since the prefix cache needs no key, or for parts of the reply
+    // that are always there or never.
+    body_.expect({"prompt_cache_retention", "include"});
+    context_.note_unread(body_);
     return {};
   }
 
   const Fields& body_;
   Compat compat_;
   std::vector<std::string>& notes_;
+  ReadContext context_;
   Body out_;
 };
 

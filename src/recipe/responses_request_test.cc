@@ -554,6 +554,29 @@ TEST(ResponsesRequest, NothingIsIgnoredWithoutAWord) {
           "`service_tier` is ignored", "`max_tool_calls` is ignored", "`input_file` is not read"}));
 }
 
+TEST(ResponsesRequest, NothingNestedIsIgnoredWithoutAWord) {
+  const Result<Request> request = parse(
+      R"("input":[{"role":"user","a":1,"content":[{"type":"input_text","text":"q","b":1},)"
+      R"({"type":"input_image","image_url":"http://x","c":1}]},)"
+      R"({"type":"reasoning","summary":[{"text":"s"}],"content":[{"type":"reasoning_text","text":"t","d":1}]},)"
+      R"({"type":"function_call","call_id":"x","name":"f","arguments":"{}","e":1},)"
+      R"({"type":"function_call_output","call_id":"x","output":"r","f":1}],)"
+      R"("reasoning":{"effort":"low","g":1},"text":{"h":1,"format":{"type":"text","i":1}},)"
+      R"("tool_choice":{"type":"function","name":"f","j":1},)"
+      R"("tools":[{"type":"function","name":"f","k":1},)"
+      R"({"type":"custom","name":"apply_patch","l":1,"format":{"type":"text","m":1}}])");
+  ASSERT_TRUE(request) << to_string(request.error());
+  std::vector<std::string> noted;
+  for (const std::string& note : request->notes) {
+    noted.push_back(note.substr(1, note.find('`', 1) - 1));
+  }
+  EXPECT_EQ(noted,
+            (std::vector<std::string>{
+                "input[].content[].b", "input[].content[].c", "input[].a", "input[].content[].d",
+                "input[].summary", "input[].e", "input[].f", "reasoning.g", "text.format.i",
+                "text.h", "tool_choice.j", "tools[].k", "tools[].format.m", "tools[].l"}));
+}
+
 // C043: what a client sends back in its second turn.
 TEST(ResponsesRequest, SecondTurn) {
   EXPECT_EQ(

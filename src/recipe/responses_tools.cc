@@ -97,13 +97,16 @@ constexpr std::string_view kPatchInput =
     "The entire contents of the apply_patch command (the *** Begin Patch ... *** End Patch "
     "envelope).";
 
-Result<ToolEntry> read_tool(Json& value, Compat compat, const Path& at, bool in_namespace);
+Result<ToolEntry> read_tool(Json& value,
+                            const ReadContext& context,
+                            const Path& at,
+                            bool in_namespace);
 
 Json or_null(const std::optional<std::string>& text) {
   return text ? Json(*text) : Json{};
 }
 
-Result<Json> read_user_location(const Fields& tool) {
+Result<Json> read_user_location(const Fields& tool, const ReadContext& context) {
   Json* const value = tool.find("user_location");
   if (value == nullptr) {
     return Json{};
@@ -115,12 +118,14 @@ Result<Json> read_user_location(const Fields& tool) {
     GALLEY_TRY(const std::optional<std::string> part, location.text(key));
     out.emplace_back(key, or_null(part));
   }
+  location.expect({"type"});  // "approximate", the only one there is
+  context.note_unread(location);
   return Json(std::move(out));
 }
 
-Result<void> read_custom(const Fields& tool, Compat compat, ToolEntry& entry) {
+Result<void> read_custom(const Fields& tool, const ReadContext& context, ToolEntry& entry) {
   GALLEY_TRY(entry.name, tool.required_text("name"));
-  if (compat == Compat::kRecipe02) {
+  if (!context.galley()) {
     return {};
   }
   GALLEY_TRY(entry.description, tool.text("description"));
@@ -137,6 +142,7 @@ Result<void> read_custom(const Fields& tool, Compat compat, ToolEntry& entry) {
     GALLEY_TRY(auto definition, fields.text("definition"));
     entry.grammar = syntax.value_or("") + "\n" + definition.value_or("");
   }
+  context.note_unread(fields);
   return {};
 }
 
@@ -163,23 +169,24 @@ Result<void> read_tool_search(const Fields& tool, ToolEntry& entry) {
   return {};
 }
 
-Result<void> read_web_search(const Fields& tool, ToolEntry& entry) {
+Result<void> read_web_search(const Fields& tool, const ReadContext& context, ToolEntry& entry) {
   constexpr std::array<std::string_view, 3> kSizes = {"low", "medium", "high"};
   GALLEY_TRY(const std::optional<std::size_t> size, tool.choice("search_context_size", kSizes));
   if (size) {
     entry.search_context_size = kSizes[*size];
   }
-  GALLEY_TRY(entry.user_location, read_user_location(tool));
+  GALLEY_TRY(entry.user_location, read_user_location(tool, context));
   return {};
 }
 
-Result<void> read_namespace(const Fields& tool, Compat compat, ToolEntry& entry) {
+Result<void> read_namespace(const Fields& tool, const ReadContext& context, ToolEntry& entry) {
   GALLEY_TRY(entry.name, tool.required_text("name"));
   GALLEY_TRY(entry.description, tool.text("description"));
   GALLEY_TRY(JsonArray* const members, tool.required_array("tools"));
   const Path at = tool.at().member("tools");
   for (std::size_t i = 0; i < members->size(); ++i) {
-    GALLEY_TRY(entry.members.emplace_back(), read_tool((*members)[i], compat, at.element(i), true));
+    GALLEY_TRY(entry.members.emplace_back(),
+               read_tool((*members)[i], context, at.element(i), true));
   }
   return {};
 }
@@ -197,7 +204,10 @@ ToolEntry::Kind kind_of(std::string_view type) {
   return it == kKinds.end() ? Kind::kUnsupported : it->second;
 }
 
-Result<ToolEntry> read_tool(Json& value, Compat compat, const Path& at, bool in_namespace) {
+Result<ToolEntry> read_tool(Json& value,
+                            const ReadContext& context,
+                            const Path& at,
+                            bool in_namespace) {
   using Kind = ToolEntry::Kind;
   GALLEY_TRY(const Fields tool, Fields::open(value, at));
   ToolEntry entry;
@@ -212,20 +222,21 @@ Result<ToolEntry> read_tool(Json& value, Compat compat, const Path& at, bool in_
       GALLEY_CHECK_OK(read_function(tool, entry));
       break;
     case Kind::kNamespace:
-      GALLEY_CHECK_OK(read_namespace(tool, compat, entry));
+      GALLEY_CHECK_OK(read_namespace(tool, context, entry));
       break;
     case Kind::kCustom:
-      GALLEY_CHECK_OK(read_custom(tool, compat, entry));
+      GALLEY_CHECK_OK(read_custom(tool, context, entry));
       break;
     case Kind::kToolSearch:
       GALLEY_CHECK_OK(read_tool_search(tool, entry));
       break;
     case Kind::kWebSearch:
-      GALLEY_CHECK_OK(read_web_search(tool, entry));
+      GALLEY_CHECK_OK(read_web_search(tool, context, entry));
       break;
     case Kind::kUnsupported:
-      break;
+      return entry;
   }
+  context.note_unread(tool);
   return entry;
 }
 
@@ -252,11 +263,13 @@ std::string element(const std::string& place, std::size_t index) {
 
 }  // namespace
 
-Result<std::vector<ToolEntry>> read_tools(JsonArray& tools, Compat compat, const Path& at) {
+Result<std::vector<ToolEntry>> read_tools(JsonArray& tools,
+                                          const ReadContext& context,
+                                          const Path& at) {
   std::vector<ToolEntry> out;
   out.reserve(tools.size());
   for (std::size_t i = 0; i < tools.size(); ++i) {
-    GALLEY_TRY(out.emplace_back(), read_tool(tools[i], compat, at.element(i), false));
+    GALLEY_TRY(out.emplace_back(), read_tool(tools[i], context, at.element(i), false));
   }
   return out;
 }
@@ -316,7 +329,7 @@ Result<std::string> tool_search_result(const std::vector<ToolEntry>& found,
   return to_json(Json(std::move(out)));
 }
 
-Result<ToolChoiceEntry> read_tool_choice(const Fields& body) {
+Result<ToolChoiceEntry> read_tool_choice(const Fields& body, const ReadContext& context) {
   using Kind = RequestedToolChoice::Kind;
   ToolChoiceEntry entry;
   Json* const value = body.find("tool_choice");
@@ -339,11 +352,13 @@ Result<ToolChoiceEntry> read_tool_choice(const Fields& body) {
   if (type >= 2) {
     entry.web_search = true;
     entry.echo = Json(JsonObject{{"type", kTypes[type]}});
+    context.note_unread(named);
     return entry;
   }
   entry.choice.kind = Kind::kNamed;
   GALLEY_TRY(entry.choice.name, named.required_text("name"));
   entry.echo = Json(JsonObject{{"type", kTypes[type]}, {"name", entry.choice.name}});
+  context.note_unread(named);
   return entry;
 }
 

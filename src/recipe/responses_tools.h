@@ -39,9 +39,9 @@ struct ToolEntry {
   std::string grammar;                             // kCustom: the definition of its input format
 };
 
-// `compat`: the reference does not look at the description and format of a custom tool.
+// The reference does not look at the description and format of a custom tool.
 [[nodiscard]] Result<std::vector<ToolEntry>> read_tools(JsonArray& tools,
-                                                        Compat compat,
+                                                        const ReadContext& context,
                                                         const Path& at);
 // The tool as a Response repeats it: known members in a fixed order, absent ones null.
 [[nodiscard]] Json tool_echo(const ToolEntry& entry);
@@ -57,7 +57,8 @@ struct ToolChoiceEntry {
   bool web_search = false;  // names the hosted search tool
   Json echo = "auto";
 };
-[[nodiscard]] Result<ToolChoiceEntry> read_tool_choice(const Fields& body);
+[[nodiscard]] Result<ToolChoiceEntry> read_tool_choice(const Fields& body,
+                                                       const ReadContext& context);
 
 // The declarations of one request as functions with unique names. Owns what it makes of them; every
 // step is linear in the number of tools and calls.

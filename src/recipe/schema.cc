@@ -872,6 +872,17 @@ std::unexpected<Error> placed(Error error, std::string_view introduction, std::s
   return std::unexpected(std::move(error));
 }
 
+std::string schema_introduction(const Tool& tool) {
+  return "Invalid schema for function '" + tool.name + "': ";
+}
+
+Result<void> check_tool_schema(const Tool& tool, std::string_view where) {
+  if (Result<void> valid = check_schema(*tool.parameters); !valid) {
+    return placed(std::move(valid).error(), schema_introduction(tool), where);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_schema(const Json& schema) {
@@ -894,6 +905,9 @@ Result<void> settle_tool_schema(Tool& tool,
       return placed(std::move(strict.error().error),
                     strict.error().misfit ? "Invalid tool parameters schema : " : "", where);
     }
+    if (compat == Compat::kGalley && tool.parameters) {
+      GALLEY_CHECK_OK(check_tool_schema(tool, where));
+    }
     tool.parameters = std::move(strict->rendered);
     if (compat == Compat::kGalley && !strict->lost.empty()) {
       tool.constraint_parameters = std::move(strict->complete);
@@ -909,14 +923,12 @@ Result<void> settle_tool_schema(Tool& tool,
   if (!tool.parameters) {
     return {};
   }
-  const std::string introduction = "Invalid schema for function '" + tool.name + "': ";
-  if (Result<void> valid = check_schema(*tool.parameters); !valid) {
-    return placed(std::move(valid).error(), introduction, where);
-  }
+  GALLEY_CHECK_OK(check_tool_schema(tool, where));
   const Json* const type = tool.parameters->find("type");
   if (type == nullptr || type->string() == nullptr || *type->string() != "object") {
     return fail(Code::kInvalidArgument,
-                introduction + "schema must be a JSON Schema of 'type: \"object\"', got 'type: " +
+                schema_introduction(tool) +
+                    "schema must be a JSON Schema of 'type: \"object\"', got 'type: " +
                     (type == nullptr ? "null" : to_json(*type)) + "'.",
                 std::string(where));
   }
@@ -928,10 +940,14 @@ Result<void> settle_response_schema(ResponseFormat& format,
                                     Compat compat,
                                     std::string_view where) {
   constexpr std::string_view kIntroduction = "Invalid json schema: ";
-  if (!strict) {
+  const auto check = [&]() -> Result<void> {
     if (Result<void> valid = check_schema(format.schema); !valid) {
       return placed(std::move(valid).error(), kIntroduction, where);
     }
+    return {};
+  };
+  if (!strict) {
+    GALLEY_CHECK_OK(check());
     format.constraint_schema = format.schema;
     return {};
   }
@@ -939,6 +955,9 @@ Result<void> settle_response_schema(ResponseFormat& format,
   if (!normal) {
     return placed(std::move(normal.error().error), normal.error().misfit ? kIntroduction : "",
                   where);
+  }
+  if (compat == Compat::kGalley) {  // the reference only looks at the shape
+    GALLEY_CHECK_OK(check());
   }
   format.constraint_schema = compat == Compat::kGalley && !normal->lost.empty()
                                  ? std::move(normal->complete)

@@ -48,8 +48,10 @@ struct StrictError {
 
 // Replaces `tool.parameters`, as sent, by what is rendered, after checking it: the normalised
 // schema when `tool.strict` is true, else the schema as sent, which must be a JSON Schema of type
-// object. Galley mode also fills `tool.constraint_parameters` when the normalised schema lost
-// something, and says so in `notes`. `where` is the request path of the schema
+// object. Galley mode wants a strict schema to be a JSON Schema too (the reference takes a pattern
+// or a reference that leads nowhere), and also fills `tool.constraint_parameters` when the
+// normalised schema lost something, and says so in `notes`. `where` is the request path of the
+// schema
 // ("tools[0].function.parameters").
 [[nodiscard]] Result<void> settle_tool_schema(Tool& tool,
                                               Compat compat,

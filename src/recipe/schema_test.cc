@@ -281,6 +281,46 @@ TEST(StrictSchema, CompleteKeepsWhatRenderedLoses) {
   EXPECT_EQ(schema->lost, (std::vector<std::string>{"minLength", "$defs"}));
 }
 
+// `strict` asks for more, so what is refused without it is refused with it.
+TEST(SettleToolSchema, StrictSchemasAreSchemasToo) {
+  struct Row {
+    std::string_view property;
+    std::string_view says;
+    std::string_view where;
+  };
+  constexpr Row kRows[] = {
+      {R"({"$ref":"#/$defs/nowhere"})",
+       R"(reference "#/$defs/nowhere" does not lead to a place in this schema)",
+       ".properties.a.$ref"},
+      {R"({"$ref":"http://example.com/s"})",
+       R"(reference "http://example.com/s" does not lead to a place in this schema)",
+       ".properties.a.$ref"},
+      {R"({"type":"string","pattern":"(a"})", R"("(a" is not a "regex")", ".properties.a.pattern"},
+      {R"({"type":"string","minLength":-1})", "-1 is not an integer of at least 0",
+       ".properties.a.minLength"},
+  };
+  std::vector<std::string> notes;
+  for (const Row& row : kRows) {
+    const Json schema =
+        parsed(R"({"type":"object","properties":{"a":)" + std::string(row.property) + "}}");
+    for (const bool strict : {true, false}) {
+      Tool tool{.name = "f", .parameters = schema, .strict = strict};
+      const Result<void> settled = settle_tool_schema(tool, Compat::kGalley, "here", notes);
+      ASSERT_FALSE(settled) << row.property;
+      EXPECT_EQ(settled.error().what, "Invalid schema for function 'f': " + std::string(row.says));
+      EXPECT_EQ(settled.error().where, "here" + std::string(row.where));
+      ResponseFormat format{.kind = ResponseFormat::Kind::kJsonSchema, .schema = schema};
+      const Result<void> response =
+          settle_response_schema(format, strict, Compat::kGalley, "there");
+      ASSERT_FALSE(response) << row.property;
+      EXPECT_EQ(response.error().what, "Invalid json schema: " + std::string(row.says));
+      EXPECT_EQ(response.error().where, "there" + std::string(row.where));
+    }
+    Tool reference{.name = "f", .parameters = schema, .strict = true};
+    EXPECT_TRUE(settle_tool_schema(reference, Compat::kRecipe02, "here", notes)) << row.property;
+  }
+}
+
 TEST(SettleToolSchema, StrictAndNot) {
   std::vector<std::string> notes;
   const auto settle = [&](std::string_view parameters, bool strict_tool, Compat compat) {

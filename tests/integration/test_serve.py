@@ -308,6 +308,35 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(self.run_galley("recipe", "render", stdin="{").returncode, 1)
         self.assertEqual(self.run_galley("recipe", "tokenize", "/nowhere").returncode, 1)
 
+    def test_inputs_are_read_whole_or_refused_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            directory = os.open(folder, os.O_RDONLY)
+            done = subprocess.run(
+                [GALLEY, "recipe", "tokenize"], stdin=directory, capture_output=True, text=True
+            )
+            os.close(directory)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("standard input is a directory", done.stderr)
+            done = self.run_galley("recipe", "render", folder)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("is a directory", done.stderr)
+        # What a shell makes of <(command).
+        reader, writer = os.pipe()
+        os.write(writer, b"hello")
+        os.close(writer)
+        done = subprocess.run(
+            [GALLEY, "recipe", "tokenize", "--json", f"/dev/fd/{reader}"],
+            pass_fds=[reader], capture_output=True, text=True,
+        )  # fmt: skip
+        os.close(reader)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        hello = self.run_galley("recipe", "tokenize", "--json", stdin="hello").stdout
+        self.assertEqual(done.stdout, hello)
+        for arguments in (["-"], []):
+            done = self.run_galley("recipe", "parse", "--request", "-", *arguments, stdin="{}")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("FILE and --request cannot both be standard input", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

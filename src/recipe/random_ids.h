@@ -5,10 +5,10 @@
 #include "base/random.h"
 #include "recipe/reply.h"
 
-namespace galley::gateway {
+namespace galley::recipe {
 
-// Ids of requests, replies and calls. One thread.
-class RandomIds final : public recipe::IdSource {
+// Generated ids: 20 characters of [A-Za-z0-9], repeatable from a seed. One thread.
+class RandomIds final : public IdSource {
  public:
   explicit RandomIds(Seed seed) : random_(seed, 0) {}
   std::string next_id() override;
@@ -17,4 +17,4 @@ class RandomIds final : public recipe::IdSource {
   Random random_;
 };
 
-}  // namespace galley::gateway
+}  // namespace galley::recipe
