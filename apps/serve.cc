@@ -5,11 +5,14 @@
 #include <fmt/core.h>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <pthread.h>
 #include <string>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "apps/model_source.h"
 #include "apps/options.h"
 #include "apps/tokenizer_choice.h"
 #include "base/entropy.h"
@@ -28,14 +31,53 @@ namespace {
 // clients and balancers are told to go elsewhere. At most half of server.drain_timeout.
 constexpr Duration kDrainGrace = std::chrono::seconds(1);
 
-Result<std::unique_ptr<recipe::TokenSource>> make_source(
-    const Config& config, std::shared_ptr<const recipe::Tokenizer> tokenizer) {
+// What answers, and the vocabulary it speaks.
+struct Answerer {
+  std::shared_ptr<const recipe::Tokenizer> tokenizer;  // shared with the codec
+  std::string tokenizer_name;
+  std::optional<LoadedModel> model;
+  std::unique_ptr<recipe::TokenSource> other;  // without a model
+
+  [[nodiscard]] recipe::TokenSource& source() const { return model ? *model->source : *other; }
+};
+
+Result<Answerer> make_answerer(const Config& config, const Clock& clock) {
+  const std::string& model = config.string("model");
   const std::string& script = config.string("script");
+  const std::string& tokenizer = config.string("tokenizer");
+  Answerer answerer;
+  if (!model.empty()) {
+    if (!script.empty()) {
+      return fail(Code::kInvalidArgument, "a model and a script cannot both answer", "script");
+    }
+    GALLEY_TRY(answerer.model,
+               load_model(model, tokenizer, config.integer("context_tokens"), clock));
+    answerer.tokenizer = answerer.model->tokenizer;
+    answerer.tokenizer_name = answerer.model->tokenizer_path;
+    return answerer;
+  }
+  GALLEY_TRY(answerer.tokenizer, choose_tokenizer(tokenizer));
+  answerer.tokenizer_name = tokenizer.empty() ? "built-in" : tokenizer;
   if (script.empty()) {
-    return std::make_unique<gateway::EchoSource>(std::move(tokenizer));
+    answerer.other = std::make_unique<gateway::EchoSource>(answerer.tokenizer);
+    return answerer;
   }
   GALLEY_TRY(const std::string jsonl, read_input(script));
-  return gateway::ScriptedSource::from_jsonl(jsonl, *tokenizer);
+  GALLEY_TRY(answerer.other, gateway::ScriptedSource::from_jsonl(jsonl, *answerer.tokenizer));
+  return answerer;
+}
+
+Result<std::unique_ptr<gateway::Codec>> make_codec(const Config& config, const Answerer& answerer) {
+  GALLEY_TRY(recipe::CodecOptions options, codec_options(config));
+  std::int64_t context = config.integer("context_tokens");
+  if (answerer.model) {
+    context = answerer.model->source->context_tokens();
+    if (config.source("models") == "default") {
+      options.models.clear();
+    }
+    options.models[answerer.model->name] = answerer.model->version;
+  }
+  return gateway::Codec::create(answerer.tokenizer, std::move(options), context);
 }
 
 Result<void> write_port(const std::string& path, std::uint16_t port) {
@@ -52,32 +94,32 @@ Result<void> write_port(const std::string& path, std::uint16_t port) {
 
 void print_start(const Config& config,
                  const gateway::Codec& codec,
-                 const recipe::TokenSource& source,
+                 const Answerer& answerer,
                  std::uint16_t port) {
   const std::string& address = config.string("server.address");
   const bool v6 = address.find(':') != std::string::npos;
   const std::string url =
       fmt::format("http://{}:{}", v6 ? fmt::format("[{}]", address) : address, port);
-  const std::string& tokenizer = config.string("tokenizer");
   const auto& models = codec.options().models;
   std::string names;
   for (const auto& [name, version] : models) {
     names.append(names.empty() ? "" : ", ").append(name);
   }
-  fmt::print(
-      "Galley " GALLEY_VERSION
-      " listens on {}\n"
-      "  answers    {}\n"
-      "  models     {}\n"
-      "  tokenizer  {}, {} ids\n"
-      "Try it:\n"
-      "  curl {}/v1/chat/completions -H 'content-type: application/json' \\\n"
-      "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
-      "\"Hello!\"}}]}}'\n"
-      "Ctrl-C stops it.\n",
-      url, source.description(), names, tokenizer.empty() ? "built-in" : tokenizer,
-      codec.tokenizer()->vocabulary_size(), url,
-      models.contains("galley-echo") || models.empty() ? "galley-echo" : models.begin()->first);
+  fmt::print("Galley " GALLEY_VERSION
+             " listens on {}\n"
+             "  answers    {}\n"
+             "  models     {}\n"
+             "  tokenizer  {}, {} ids\n"
+             "Try it:\n"
+             "  curl {}/v1/chat/completions -H 'content-type: application/json' \\\n"
+             "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
+             "\"Hello!\"}}]}}'\n"
+             "Ctrl-C stops it.\n",
+             url, answerer.source().description(), names, answerer.tokenizer_name,
+             codec.tokenizer()->vocabulary_size(), url,
+             answerer.model                                     ? answerer.model->name
+             : models.contains("galley-echo") || models.empty() ? "galley-echo"
+                                                                : models.begin()->first);
   std::fflush(stdout);
 }
 
@@ -95,14 +137,11 @@ Result<void> serve(const Config& config) {
   GALLEY_TRY(LogOptions log_config, log_options(config));
   Log log(clock, std::move(log_config));
   Metrics metrics;
-  GALLEY_TRY(const auto tokenizer, choose_tokenizer(config.string("tokenizer")));
-  GALLEY_TRY(recipe::CodecOptions codec_config, codec_options(config));
-  GALLEY_TRY(const auto codec, gateway::Codec::create(tokenizer, std::move(codec_config),
-                                                      config.integer("context_tokens")));
-  GALLEY_TRY(const auto source, make_source(config, tokenizer));
+  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock));
+  GALLEY_TRY(const auto codec, make_codec(config, answerer));
   gateway::RandomIds ids(entropy_seed());
   gateway::Routes routes({.codec = *codec,
-                          .source = *source,
+                          .source = answerer.source(),
                           .clock = clock,
                           .ids = ids,
                           .metrics = gateway::ReplyMetrics(metrics)},
@@ -112,7 +151,7 @@ Result<void> serve(const Config& config) {
   if (const std::string& path = config.string("server.port_file"); !path.empty()) {
     GALLEY_CHECK_OK(write_port(path, server->port()));
   }
-  print_start(config, *codec, *source, server->port());
+  print_start(config, *codec, answerer, server->port());
 
   int signal = 0;
   sigwait(&ending, &signal);
