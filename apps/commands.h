@@ -10,7 +10,9 @@ inline constexpr int kExitFailure = 1;  // it was tried and did not work
 inline constexpr int kExitUsage = 2;    // it was not tried: flags or configuration are wrong
 
 void add_serve(CLI::App& galley, int& exit_code);
+void add_chat(CLI::App& galley, int& exit_code);
 void add_model(CLI::App& galley, int& exit_code);
+void add_model_synth(CLI::App& model, int& exit_code);
 void add_config(CLI::App& galley, int& exit_code);
 void add_recipe_render(CLI::App& recipe, int& exit_code);
 void add_recipe_tokenize(CLI::App& recipe, int& exit_code);

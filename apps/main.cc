@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   galley.set_version_flag("--version", "galley " GALLEY_VERSION);
   galley.require_subcommand(1);
   add_serve(galley, exit_code);
+  add_chat(galley, exit_code);
   add_config(galley, exit_code);
   add_model(galley, exit_code);
   CLI::App* recipe =

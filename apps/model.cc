@@ -109,6 +109,7 @@ void add_model(CLI::App& galley, int& exit_code) {
               verify, exit_code);
   add_command(*model, "check", "Runs a golden set (v4/, v41/, ops/) and compares every value.",
               "SET", check, exit_code);
+  add_model_synth(*model, exit_code);
 }
 
 }  // namespace galley::apps

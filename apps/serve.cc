@@ -4,11 +4,14 @@
 #include <fmt/core.h>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <pthread.h>
 #include <string>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "apps/model_source.h"
 #include "apps/options.h"
 #include "apps/tokenizer_choice.h"
 #include "base/entropy.h"
@@ -24,14 +27,54 @@
 namespace galley::apps {
 namespace {
 
-Result<std::unique_ptr<recipe::TokenSource>> make_source(
-    const Config& config, std::shared_ptr<const recipe::Tokenizer> tokenizer, Loop& loop) {
+// What answers, and the vocabulary it speaks.
+struct Answerer {
+  std::shared_ptr<const recipe::Tokenizer> tokenizer;  // shared with the codec
+  std::string tokenizer_name;
+  std::optional<LoadedModel> model;
+  std::unique_ptr<recipe::TokenSource> other;  // without a model
+
+  [[nodiscard]] recipe::TokenSource& source() const { return model ? *model->source : *other; }
+};
+
+// `loop` delivers what echo and scripted answer.
+Result<Answerer> make_answerer(const Config& config, const Clock& clock, Loop& loop) {
+  const std::string& model = config.string("model");
   const std::string& script = config.string("script");
+  const std::string& tokenizer = config.string("tokenizer");
+  Answerer answerer;
+  if (!model.empty()) {
+    if (!script.empty()) {
+      return fail(Code::kInvalidArgument, "a model and a script cannot both answer", "script");
+    }
+    GALLEY_TRY(answerer.model,
+               load_model(model, tokenizer, config.integer("context_tokens"), clock));
+    answerer.tokenizer = answerer.model->tokenizer;
+    answerer.tokenizer_name = answerer.model->tokenizer_path;
+    return answerer;
+  }
+  GALLEY_TRY(answerer.tokenizer, choose_tokenizer(tokenizer));
+  answerer.tokenizer_name = tokenizer.empty() ? "built-in" : tokenizer;
   if (script.empty()) {
-    return std::make_unique<gateway::EchoSource>(std::move(tokenizer), loop);
+    answerer.other = std::make_unique<gateway::EchoSource>(answerer.tokenizer, loop);
+    return answerer;
   }
   GALLEY_TRY(const std::string jsonl, read_input(script));
-  return gateway::ScriptedSource::from_jsonl(jsonl, *tokenizer, loop);
+  GALLEY_TRY(answerer.other, gateway::ScriptedSource::from_jsonl(jsonl, *answerer.tokenizer, loop));
+  return answerer;
+}
+
+Result<std::unique_ptr<gateway::Codec>> make_codec(const Config& config, const Answerer& answerer) {
+  GALLEY_TRY(recipe::CodecOptions options, codec_options(config));
+  std::int64_t context = config.integer("context_tokens");
+  if (answerer.model) {
+    context = answerer.model->source->context_tokens();
+    if (config.source("models") == "default") {
+      options.models.clear();
+    }
+    options.models[answerer.model->name] = answerer.model->version;
+  }
+  return gateway::Codec::create(answerer.tokenizer, std::move(options), context);
 }
 
 Result<void> write_port(const std::string& path, std::uint16_t port) {
@@ -49,13 +92,12 @@ Result<void> write_port(const std::string& path, std::uint16_t port) {
 
 void print_start(const Config& config,
                  const gateway::Codec& codec,
-                 const recipe::TokenSource& source,
+                 const Answerer& answerer,
                  std::uint16_t port) {
   const std::string& address = config.string("server.address");
   const bool v6 = address.find(':') != std::string::npos;
   const std::string url =
       fmt::format("http://{}:{}", v6 ? fmt::format("[{}]", address) : address, port);
-  const std::string& tokenizer = config.string("tokenizer");
   const auto& models = codec.options().models;
   std::string names;
   for (const auto& [name, version] : models) {
@@ -71,9 +113,11 @@ void print_start(const Config& config,
              "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
              "\"Hello!\"}}]}}'\n"
              "Ctrl-C stops it.\n",
-             url, source.description(), names, tokenizer.empty() ? "built-in" : tokenizer,
+             url, answerer.source().description(), names, answerer.tokenizer_name,
              codec.tokenizer()->vocabulary_size(), url,
-             models.contains("galley-echo") ? "galley-echo" : models.begin()->first);
+             answerer.model                   ? answerer.model->name
+             : models.contains("galley-echo") ? "galley-echo"
+                                              : models.begin()->first);
   std::fflush(stdout);
 }
 
@@ -91,15 +135,12 @@ Result<void> serve(const Config& config) {
   GALLEY_TRY(LogOptions log_config, log_options(config));
   Log log(clock, std::move(log_config));
   Metrics metrics;
-  GALLEY_TRY(const auto tokenizer, choose_tokenizer(config.string("tokenizer")));
-  GALLEY_TRY(recipe::CodecOptions codec_config, codec_options(config));
-  GALLEY_TRY(const auto codec, gateway::Codec::create(tokenizer, std::move(codec_config),
-                                                      config.integer("context_tokens")));
-  LoopThread sources;  // delivers what echo and scripted answer
-  GALLEY_TRY(const auto source, make_source(config, tokenizer, sources.loop()));
+  LoopThread loop;
+  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, loop.loop()));
+  GALLEY_TRY(const auto codec, make_codec(config, answerer));
   recipe::RandomIds ids(entropy_seed());
   gateway::Routes routes({.codec = *codec,
-                          .source = *source,
+                          .source = answerer.source(),
                           .clock = clock,
                           .ids = ids,
                           .metrics = gateway::ReplyMetrics(metrics)},
@@ -109,7 +150,7 @@ Result<void> serve(const Config& config) {
   if (const std::string& path = config.string("server.port_file"); !path.empty()) {
     GALLEY_CHECK_OK(write_port(path, server->port()));
   }
-  print_start(config, *codec, *source, server->port());
+  print_start(config, *codec, answerer, server->port());
 
   int signal = 0;
   sigwait(&ending, &signal);

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "recipe/tokenizer.h"
@@ -16,5 +17,8 @@ inline constexpr const char* kTokenizerHelp =
 // The tokenizer at `path`, the built-in one when it is empty.
 [[nodiscard]] Result<std::shared_ptr<const recipe::Tokenizer>> choose_tokenizer(
     const std::string& path);
+
+// The built-in tokenizer's file.
+[[nodiscard]] std::string_view builtin_tokenizer_json();
 
 }  // namespace galley::apps

@@ -24,6 +24,7 @@ build libcli11-dev           command line of the galley binary
 build prometheus-cpp-dev     metrics registry; only its core is linked
 build libsimdjson-dev        reads request bodies
 build nlohmann-json3-dev     reads config.json and safetensors headers
+build libedit-dev            line editing in galley chat; BSD licence, where readline is GPL
 build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests

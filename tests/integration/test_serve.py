@@ -4,14 +4,18 @@ Method: one `galley serve` on a free port for all tests; the OpenAI Python clien
 it. Runs with plain `python3 test_serve.py`; needs GALLEY_BIN and the package `openai`.
 """
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
 import subprocess
 import tempfile
+import termios
 import threading
+import time
 import unittest
 
 import openai
@@ -249,6 +253,178 @@ class StartTest(unittest.TestCase):
         server.process.send_signal(signal.SIGTERM)  # a second one ends it at once
         server.process.communicate(timeout=10)
         self.assertEqual(server.process.returncode, -signal.SIGTERM)
+
+
+def synth(folder, like, *flags):
+    """A tiny checkpoint with random weights, below `folder`."""
+    out = str(pathlib.Path(folder) / f"tiny-{like}")
+    subprocess.run(
+        [GALLEY, "model", "synth", "--like", like, "--layers", "6", "--hidden", "32",
+         "--experts", "4", "--engram", "256KiB", *flags, out],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return out
+
+
+class ModelTest(unittest.TestCase):
+    """A network behind the server: synthetic, so that what it says means nothing, but exactly."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.server = Server("--model", synth(cls.folder.name, "v4.1-flash"))
+        cls.client = openai.OpenAI(
+            base_url=cls.server.url + "/v1", api_key="none", max_retries=0, timeout=60
+        )
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        code, out, err = cls.server.stop()
+        cls.folder.cleanup()
+        assert code == 0, err
+        assert "tiny-v4.1-flash (V4.1, 6 layers, DSpark), one request at a time" in out, out
+
+    def ask(self, **fields):
+        return self.client.chat.completions.create(
+            model="tiny-v4.1-flash", messages=HELLO, max_tokens=12, extra_body=NO_THINKING, **fields
+        )
+
+    def text(self, **fields):
+        reply = self.ask(**fields)
+        self.assertEqual(reply.choices[0].finish_reason, "length")
+        self.assertEqual(reply.usage.completion_tokens, 12)
+        return reply.choices[0].message.content
+
+    def test_only_the_model_is_listed(self):
+        self.assertEqual([model.id for model in self.client.models.list()], ["tiny-v4.1-flash"])
+
+    def test_streamed_whole_and_repeated_answers_are_equal(self):
+        for fields in ({"temperature": 0}, {"temperature": 1, "seed": 7}):
+            whole = self.text(**fields)
+            self.assertTrue(whole)
+            self.assertEqual(self.text(**fields), whole)
+            streamed = "".join(
+                chunk.choices[0].delta.content or ""
+                for chunk in self.ask(stream=True, **fields)
+                if chunk.choices
+            )
+            self.assertEqual(streamed, whole)
+
+    def test_seeds_differ(self):
+        self.assertNotEqual(self.text(temperature=1, seed=1), self.text(temperature=1, seed=2))
+
+    def test_logprobs(self):
+        reply = self.ask(temperature=0, logprobs=True, top_logprobs=2)
+        content = reply.choices[0].logprobs.content
+        self.assertEqual(len(content), 12)
+        for token in content:
+            self.assertLess(token.logprob, 0)
+            self.assertEqual(token.top_logprobs[0].token, token.token)
+
+    def test_curl_gets_a_stream(self):
+        body = {"model": "tiny-v4.1-flash", "messages": HELLO, "max_tokens": 4, "stream": True}
+        lines = curl(
+            "-N", self.server.url + "/v1/chat/completions", "-d", json.dumps(body)
+        ).splitlines()
+        self.assertGreater(sum(line.startswith("data: {") for line in lines), 4)
+        self.assertEqual(lines[-2], "data: [DONE]", lines)
+
+    def test_a_client_that_leaves_makes_room(self):
+        stream = self.client.chat.completions.create(
+            model="tiny-v4.1-flash", messages=HELLO, max_tokens=100_000, stream=True
+        )
+        next(iter(stream))
+        stream.close()
+        self.assertEqual(len(self.text(temperature=0)) > 0, True)
+
+    def test_a_tokenizer_that_does_not_fit_is_refused(self):
+        goldens = pathlib.Path(__file__).parent.parent / "golden" / "v4"
+        tokenizer = pathlib.Path(__file__).parent.parent / "data" / "small_tokenizer.json"
+        for flags, message in (
+            (["--model", str(goldens), "--tokenizer", str(tokenizer)], "the model only 256"),
+            (["--model", str(goldens)], "no tokenizer.json"),
+            (["--model", "/nowhere"], "/nowhere/config.json"),
+        ):
+            done = subprocess.run([GALLEY, "serve", *flags], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn(message, done.stderr)
+
+
+class ChatTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = synth(cls.folder.name, "v4-flash")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def chat(self, stdin, *flags):
+        done = subprocess.run(
+            [GALLEY, "chat", "--model", self.model, "--temperature", "0", "--max-tokens", "5",
+             "--no-thinking", *flags],
+            input=stdin, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(done.stderr, "")
+        self.assertNotIn("\x1b", done.stdout)
+        return done.stdout
+
+    def test_from_a_pipe(self):
+        first = self.chat("Hello!\n")
+        self.assertTrue(first.endswith("[cut at its length]\n"), first)
+        # A second question sees the first; after /new it does not, and /system changes the answer.
+        again = self.chat("Hello!\nHello!\n")
+        self.assertTrue(again.startswith(first))
+        self.assertNotEqual(again, first + first)
+        self.assertEqual(self.chat("Hello!\n/new\nHello!\n/exit\nHello!\n"), first + first)
+        other = self.chat("Hello!\n", "--system", "Be brief.")
+        self.assertNotEqual(other, first)
+        self.assertEqual(self.chat("/system Be brief.\nHello!\n"), other)
+
+    def test_commands(self):
+        out = self.chat("/stats\n/help\n/nonsense\nHello!\n/stats\n")
+        self.assertTrue(out.startswith("nothing was asked yet\n"))
+        self.assertIn("/nonsense is no command", out)
+        self.assertRegex(out, r"prompt   \d+ tokens, .* s to the first")
+        self.assertRegex(out, r"answer   5 tokens, .* a second")
+
+    def test_interrupt_stops_the_answer_not_the_program(self):
+        master, slave = pty.openpty()
+        with subprocess.Popen(
+            [GALLEY, "chat", "--model", self.model, "--no-thinking"],
+            stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        ) as process:  # fmt: skip
+            os.close(slave)
+            seen = b""
+
+            def wait_for(text):
+                nonlocal seen
+                deadline = time.monotonic() + 60
+                while text not in seen:
+                    self.assertLess(time.monotonic(), deadline, seen)
+                    seen += os.read(master, 4096)
+                seen = seen[seen.index(text) + len(text) :]
+
+            try:
+                wait_for(b"> ")
+                os.write(master, b"Hello!\n")
+                wait_for(b"Hello!\r\n")
+                if not seen:
+                    seen = os.read(master, 4096)  # the answer is under way
+                os.write(master, b"\x03")
+                wait_for(b"[stopped]")
+                wait_for(b"> ")
+                os.write(master, b"half\x03")  # drops what was typed
+                wait_for(b"> ")
+                os.write(master, b"/exit\n")
+                self.assertEqual(process.wait(timeout=20), 0)
+            finally:
+                process.kill()
+                os.close(master)
 
 
 class CommandTest(unittest.TestCase):

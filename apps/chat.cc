@@ -1,0 +1,393 @@
+#include <cstdio>
+#include <deque>
+#include <fmt/core.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/chat_input.h"
+#include "apps/commands.h"
+#include "apps/input.h"
+#include "apps/model_source.h"
+#include "apps/token_text.h"
+#include "base/mutex.h"
+#include "base/real_clock.h"
+#include "gateway/codec.h"
+#include "recipe/json.h"
+#include "recipe/output_parser.h"
+
+// A conversation in the terminal, in this process. Requests take the way of the server's: a chat
+// body through the codec, tokens through the output parser.
+namespace galley::apps {
+namespace {
+
+struct Flags {
+  std::string model;
+  std::string tokenizer;
+  std::string system;
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<std::int64_t> seed;
+  std::optional<std::int64_t> max_tokens;
+  bool no_thinking = false;
+};
+
+constexpr const char* kHelp =
+    "  /new           forget the conversation\n"
+    "  /system TEXT   forget it and set the system prompt; without TEXT, none\n"
+    "  /stats         what the last answer took\n"
+    "  /help          this\n"
+    "  /exit          leave, as Ctrl-D does\n"
+    "  Ctrl-C         stops an answer\n";
+
+constexpr const char* kDim = "\x1b[2m";
+constexpr const char* kPlain = "\x1b[0m";
+
+// How soon Ctrl-C stops an answer.
+constexpr Duration kInterruptPoll = std::chrono::milliseconds(50);
+
+// Text of a model may hold anything; a terminal must not obey it.
+std::string harmless(std::string_view text) {
+  std::string out;
+  for (const char byte : text) {
+    const auto value = static_cast<unsigned char>(byte);
+    const bool control = (value < 0x20 && byte != '\n' && byte != '\t') || value == 0x7F;
+    control ? out += "\xEF\xBF\xBD" : out += byte;
+  }
+  return out;
+}
+
+// What the source's thread delivers, kept for the terminal's.
+class Inbox final : public recipe::TokenSink {
+ public:
+  using Item = std::variant<recipe::Started, std::vector<TokenId>, recipe::SourceFinish, Error>;
+
+  void on_start(const recipe::Started& started) override { add(started); }
+  void on_tokens(std::span<const TokenId> ids, std::span<const recipe::TokenLogprob>) override {
+    add(std::vector<TokenId>(ids.begin(), ids.end()));
+  }
+  void on_finish(recipe::SourceFinish reason) override { add(reason); }
+  void on_error(Error error) override { add(std::move(error)); }
+
+  // The next item; nothing when none comes within `limit`.
+  std::optional<Item> take(Duration limit) GALLEY_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (items_.empty()) {
+      changed_.wait_for(mutex_, limit);
+    }
+    if (items_.empty()) {
+      return std::nullopt;
+    }
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    return item;
+  }
+
+ private:
+  void add(Item item) GALLEY_EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      items_.push_back(std::move(item));
+    }
+    changed_.notify_one();
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Item> items_ GALLEY_GUARDED_BY(mutex_);  // bounded by max_tokens
+};
+
+// Prints an answer as it comes, reasoning dimmed, and keeps it for the next turn.
+class Printer final : public recipe::EventSink {
+ public:
+  explicit Printer(bool colour) : colour_(colour) {}
+
+  void on_event(const recipe::Event& event) override {
+    if (const auto* reasoning = std::get_if<recipe::ReasoningText>(&event)) {
+      show(reasoning->text, true);
+      reasoning_ += reasoning->text;
+    } else if (const auto* content = std::get_if<recipe::ContentText>(&event)) {
+      show(content->text, false);
+      content_ += content->text;
+    } else if (const auto* finished = std::get_if<recipe::Finished>(&event)) {
+      reason_ = finished->reason;
+    }
+  }
+
+  // Ends the line.
+  void end(std::string_view note) {
+    show(note, true);
+    set_dim(false);
+    fmt::print("\n");
+    std::fflush(stdout);
+  }
+  [[nodiscard]] const std::string& reasoning() const { return reasoning_; }
+  [[nodiscard]] const std::string& content() const { return content_; }
+  [[nodiscard]] std::optional<recipe::FinishReason> reason() const { return reason_; }
+
+ private:
+  void show(std::string_view text, bool dim) {
+    if (text.empty()) {
+      return;
+    }
+    if (dim != dim_ && printed_) {
+      fmt::print("\n");  // between reasoning and answer
+    }
+    set_dim(dim);
+    fmt::print("{}", harmless(text));
+    printed_ = true;
+    std::fflush(stdout);
+  }
+  void set_dim(bool dim) {
+    if (dim != dim_ && colour_) {
+      fmt::print("{}", dim ? kDim : kPlain);
+    }
+    dim_ = dim;
+  }
+
+  bool colour_;
+  bool dim_ = false;
+  bool printed_ = false;
+  std::string reasoning_;
+  std::string content_;
+  std::optional<recipe::FinishReason> reason_;
+};
+
+// Figures of one answer.
+struct Stats {
+  std::int64_t prompt_tokens{};
+  std::int64_t tokens{};
+  Duration first_token{};  // from the question
+  Duration all{};
+  std::int64_t drafts_verified{};
+  std::int64_t drafts_accepted{};
+};
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+class Chat {
+ public:
+  Chat(Flags flags, LoadedModel& model, const gateway::Codec& codec, const Clock& clock)
+      : flags_(std::move(flags)),
+        model_(model),
+        codec_(codec),
+        clock_(clock),
+        colour_(use_colour()) {
+    forget();
+  }
+
+  void run(bool terminal) {
+    ChatInput input(terminal);
+    while (auto line = input.read("> ")) {
+      if (line->interrupted || line->text.find_first_not_of(" \t\r") == std::string::npos) {
+        fmt::print("{}", line->interrupted ? "\n" : "");
+      } else if (line->text.starts_with('/')) {
+        if (!command(line->text)) {
+          return;
+        }
+      } else if (const auto done = ask(line->text); !done) {
+        report(done.error());
+      }
+    }
+    fmt::print("{}", terminal ? "\n" : "");
+  }
+
+ private:
+  void forget() {
+    messages_.clear();
+    if (!flags_.system.empty()) {
+      messages_.push_back(recipe::JsonObject{{"role", "system"}, {"content", flags_.system}});
+    }
+  }
+
+  // False to leave.
+  bool command(const std::string& line) {
+    const std::size_t space = line.find(' ');
+    const std::string name = line.substr(0, space);
+    if (name == "/exit") {
+      return false;
+    }
+    if (name == "/new") {
+      forget();
+    } else if (name == "/system") {
+      flags_.system = space == std::string::npos ? "" : line.substr(space + 1);
+      forget();
+    } else if (name == "/stats") {
+      print_stats();
+    } else if (name == "/help") {
+      fmt::print("{}", kHelp);
+    } else {
+      fmt::print("{} is no command; /help lists them\n", harmless(name));
+    }
+    std::fflush(stdout);
+    return true;
+  }
+
+  [[nodiscard]] std::string body() const {
+    recipe::JsonObject body{{"model", model_.name}, {"messages", messages_}};
+    if (flags_.temperature) {
+      body.push_back({"temperature", *flags_.temperature});
+    }
+    if (flags_.top_p) {
+      body.push_back({"top_p", *flags_.top_p});
+    }
+    if (flags_.seed) {
+      body.push_back({"seed", *flags_.seed});
+    }
+    if (flags_.max_tokens) {
+      body.push_back({"max_tokens", *flags_.max_tokens});
+    }
+    if (flags_.no_thinking) {
+      body.push_back({"thinking", recipe::JsonObject{{"type", "disabled"}}});
+    }
+    return recipe::to_json(recipe::Json(std::move(body)));
+  }
+
+  // One turn. A question that failed is forgotten; one whose answer was stopped is kept with what
+  // there is of it.
+  Result<void> ask(const std::string& question) {
+    messages_.push_back(recipe::JsonObject{{"role", "user"}, {"content", question}});
+    Printer printer(colour_);
+    const Result<void> done = answer(printer);
+    if (!done) {
+      messages_.pop_back();
+      return done;
+    }
+    recipe::JsonObject message{{"role", "assistant"}, {"content", printer.content()}};
+    if (!printer.reasoning().empty()) {
+      message.push_back({"reasoning_content", printer.reasoning()});
+    }
+    messages_.push_back(std::move(message));
+    return {};
+  }
+
+  Result<void> answer(Printer& printer) {
+    GALLEY_TRY(gateway::Prepared prepared, codec_.prepare(recipe::Protocol::kChat, body()));
+    const auto parser = recipe::OutputParser::create(prepared.request, codec_.tokenizer(), printer);
+    const engine::SingleSequenceStats before = model_.source->stats();
+    const TimeNs begin = clock_.now();
+    stats_.emplace();
+    (void)take_interrupt();  // one that came before the question
+    Inbox inbox;
+    GALLEY_TRY(auto active, model_.source->start(std::move(prepared.generation), inbox));
+    std::optional<Error> error;
+    bool stopped = false;
+    while (!printer.reason() && !error && !stopped) {
+      stopped = take_interrupt();
+      if (const auto item = inbox.take(kInterruptPoll)) {
+        GALLEY_CHECK_OK(apply(*item, *parser, begin, error));
+      }
+    }
+    active.reset();
+    if (!printer.reason()) {
+      parser->finish(std::nullopt);  // what was held back
+    }
+    const engine::SingleSequenceStats after = model_.source->stats();
+    stats_->all = clock_.now() - begin;
+    stats_->drafts_verified = after.drafts_verified - before.drafts_verified;
+    stats_->drafts_accepted = after.drafts_accepted - before.drafts_accepted;
+    printer.end(stopped                                             ? " [stopped]"
+                : printer.reason() == recipe::FinishReason::kLength ? " [cut at its length]"
+                                                                    : "");
+    if (error) {
+      return std::unexpected(std::move(*error));
+    }
+    return {};
+  }
+
+  Result<void> apply(const Inbox::Item& item,
+                     recipe::OutputParser& parser,
+                     TimeNs begin,
+                     std::optional<Error>& error) {
+    if (const auto* started = std::get_if<recipe::Started>(&item)) {
+      stats_->prompt_tokens = started->prompt_tokens;
+      parser.start(*started);
+    } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&item)) {
+      if (stats_->tokens == 0) {
+        stats_->first_token = clock_.now() - begin;
+      }
+      stats_->tokens += std::ssize(*ids);
+      return parser.feed_tokens(*ids);
+    } else if (const auto* reason = std::get_if<recipe::SourceFinish>(&item)) {
+      parser.finish(*reason);
+    } else {
+      error = std::get<Error>(item);
+    }
+    return {};
+  }
+
+  void print_stats() const {
+    if (!stats_) {
+      fmt::print("nothing was asked yet\n");
+      return;
+    }
+    const double rest = seconds(stats_->all - stats_->first_token);
+    fmt::print("prompt   {} tokens, {:.2f} s to the first of the answer\n", stats_->prompt_tokens,
+               seconds(stats_->first_token));
+    fmt::print("answer   {} tokens", stats_->tokens);
+    if (stats_->tokens > 1 && rest > 0) {
+      fmt::print(", {:.2f} a second", static_cast<double>(stats_->tokens - 1) / rest);
+    }
+    fmt::print("\n");
+    if (stats_->drafts_verified > 0) {
+      fmt::print("drafts   {} of {} accepted\n", stats_->drafts_accepted, stats_->drafts_verified);
+    }
+  }
+
+  Flags flags_;
+  LoadedModel& model_;
+  const gateway::Codec& codec_;
+  const Clock& clock_;
+  const bool colour_;
+  recipe::JsonArray messages_;
+  std::optional<Stats> stats_;
+};
+
+Result<void> chat(const Flags& flags) {
+  const bool terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
+  const RealClock clock;
+  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, 0, clock));
+  recipe::CodecOptions options;
+  options.models = {{model.name, model.version}};
+  GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
+                                                      model.source->context_tokens()));
+  if (terminal) {
+    fmt::print("{}. /help lists the commands.\n", model.source->description());
+    std::fflush(stdout);
+    catch_interrupts();
+  }
+  Chat(flags, model, *codec, clock).run(terminal);
+  return {};
+}
+
+}  // namespace
+
+void add_chat(CLI::App& galley, int& exit_code) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command =
+      galley.add_subcommand("chat", "A conversation with a model in the terminal.");
+  command->add_option("--model", flags->model, "Folder of a checkpoint.")->required();
+  command->add_option("--system", flags->system, "System prompt.");
+  command->add_option("--tokenizer", flags->tokenizer,
+                      "A tokenizer.json. Default: the checkpoint's own.");
+  command->add_option("--temperature", flags->temperature, "0 to 2; 0 always says the likeliest.");
+  command->add_option("--top-p", flags->top_p, "Only the likeliest tokens that reach this share.");
+  command->add_option("--seed", flags->seed, "Makes sampled answers repeatable.");
+  command->add_option("--max-tokens", flags->max_tokens, "Longest answer, reasoning included.");
+  command->add_flag("--no-thinking", flags->no_thinking, "Answer at once.");
+  command->callback([flags, &exit_code] {
+    if (const auto done = chat(*flags); !done) {
+      exit_code = report(done.error());
+    }
+  });
+}
+
+}  // namespace galley::apps

@@ -1,0 +1,59 @@
+#include "apps/model_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unistd.h>
+#include <utility>
+
+#include "apps/tokenizer_choice.h"
+#include "base/entropy.h"
+#include "model/network.h"
+
+namespace galley::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<std::string> find_tokenizer(const fs::path& directory, const std::string& named) {
+  if (!named.empty()) {
+    return named;
+  }
+  std::error_code error;
+  const fs::path own = directory / "tokenizer.json";
+  if (!fs::exists(own, error)) {
+    return fail(Code::kNotFound, "has no tokenizer.json, and `tokenizer` names none",
+                directory.string());
+  }
+  return own.string();
+}
+
+// "models/mini/" and "." have names too.
+std::string folder_name(const fs::path& directory) {
+  std::error_code error;
+  const fs::path whole = fs::canonical(directory, error);
+  return whole.filename().empty() ? "model" : whole.filename().string();
+}
+
+}  // namespace
+
+Result<LoadedModel> load_model(const std::string& directory,
+                               const std::string& tokenizer,
+                               std::int64_t context_tokens,
+                               const Clock& clock) {
+  LoadedModel model;
+  model.device =
+      kernels::create_cpu_device(static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+  GALLEY_TRY(auto network, model::Network::load(directory, *model.device, {}));
+  GALLEY_TRY(model.tokenizer_path, find_tokenizer(directory, tokenizer));
+  GALLEY_TRY(model.tokenizer, choose_tokenizer(model.tokenizer_path));
+  model.name = folder_name(directory);
+  model.version = network->plan().config.family == model::Family::kV41 ? recipe::ModelVersion::kV41
+                                                                       : recipe::ModelVersion::kV4;
+  GALLEY_TRY(model.source,
+             engine::SingleSequenceSource::create(
+                 std::move(network), model.tokenizer, clock,
+                 {.name = model.name, .context_tokens = context_tokens, .seed = entropy_seed()}));
+  return model;
+}
+
+}  // namespace galley::apps

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/single_sequence.h"
+#include "kernels/device.h"
+#include "recipe/conversation.h"
+#include "recipe/tokenizer.h"
+
+// A checkpoint, ready to answer: what `serve --model` and `chat` share.
+namespace galley::apps {
+
+struct LoadedModel {
+  std::string name;  // of its folder
+  recipe::ModelVersion version{};
+  std::string tokenizer_path;
+  std::shared_ptr<const recipe::Tokenizer> tokenizer;  // shared with the codec
+  std::unique_ptr<kernels::Device> device;
+  std::unique_ptr<engine::SingleSequenceSource> source;  // last: uses the device
+};
+
+// The tokenizer is the one named, else the checkpoint's own; a built-in one would only make
+// rubbish. `clock` outlives the model.
+[[nodiscard]] Result<LoadedModel> load_model(const std::string& directory,
+                                             const std::string& tokenizer,
+                                             std::int64_t context_tokens,
+                                             const Clock& clock);
+
+}  // namespace galley::apps

@@ -1,0 +1,427 @@
+#include "engine/single_sequence.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/sampler.h"
+
+namespace galley::engine {
+namespace {
+
+using recipe::Constraint;
+
+std::string describe(const model::ModelPlan& plan, const std::string& name) {
+  return fmt::format("{} ({}, {} layers{}), one request at a time", name,
+                     plan.config.family == model::Family::kV41 ? "V4.1" : "V4", plan.config.layers,
+                     plan.draft_stages > 0 ? ", DSpark" : "");
+}
+
+Result<void> check_sampling(const recipe::Sampling& sampling, std::size_t vocabulary) {
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (id >= vocabulary) {
+      return fail(Code::kInvalidArgument,
+                  fmt::format("token {} is outside the model's vocabulary of {}", id, vocabulary),
+                  "logit_bias");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+// One request and its sink. Shared by the handle that may cancel it and the queue or thread that
+// works on it.
+class SingleSequenceSource::Job {
+ public:
+  Job(recipe::Generation generation, recipe::TokenSink& sink, Seed seed)
+      : generation_(std::move(generation)), seed_(seed), sink_(sink) {}
+
+  [[nodiscard]] const recipe::Generation& generation() const { return generation_; }
+  [[nodiscard]] Seed seed() const { return seed_; }
+
+  // Calls the sink unless the request was cancelled; false when it was.
+  template <class F>
+  bool deliver(F call) GALLEY_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!cancelled_) {
+      call(sink_);
+    }
+    return !cancelled_;
+  }
+  // Returns once no call of the sink is under way; none comes after.
+  void cancel() GALLEY_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    cancelled_ = true;
+  }
+  [[nodiscard]] bool cancelled() GALLEY_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return cancelled_;
+  }
+  [[nodiscard]] bool expired(TimeNs now) const {
+    return generation_.deadline && now >= *generation_.deadline;
+  }
+  void fail_expired() {
+    deliver([](recipe::TokenSink& sink) {
+      sink.on_error({.code = Code::kDeadlineExceeded, .what = "the request's time is over"});
+    });
+  }
+
+ private:
+  const recipe::Generation generation_;
+  const Seed seed_;
+  recipe::TokenSink& sink_;
+  Mutex mutex_;
+  bool cancelled_ GALLEY_GUARDED_BY(mutex_) = false;
+};
+
+class SingleSequenceSource::Handle final : public recipe::ActiveGeneration {
+ public:
+  Handle(SingleSequenceSource& source, std::shared_ptr<Job> job)
+      : source_(source), job_(std::move(job)) {}
+  ~Handle() override {
+    source_.forget(*job_);
+    job_->cancel();
+  }
+
+ private:
+  SingleSequenceSource& source_;
+  const std::shared_ptr<Job> job_;
+};
+
+// One generation from its prompt to its end, on the source's thread.
+class SingleSequenceSource::Run {
+ public:
+  Run(SingleSequenceSource& source, Job& job)
+      : source_(source),
+        network_(*source.network_),
+        job_(job),
+        generation_(job.generation()),
+        sequence_(network_.new_sequence()),
+        drafting_(source.options_.drafts && network_.plan().draft_stages > 0) {}
+
+  void run() {
+    const auto prompt = static_cast<std::int64_t>(generation_.prompt.size());
+    job_.deliver([&](recipe::TokenSink& sink) { sink.on_start({.prompt_tokens = prompt}); });
+    if (prefill()) {
+      while (may_go_on() && decode()) {
+      }
+    }
+  }
+
+ private:
+  // What a step settled.
+  struct Settled {
+    std::vector<TokenId> ids;
+    std::vector<recipe::TokenLogprob> logprobs;
+    std::optional<recipe::SourceFinish> finish;
+    std::optional<Error> error;
+  };
+
+  bool may_go_on() {
+    source_.fail_expired();
+    if (job_.expired(source_.clock_.now())) {
+      job_.fail_expired();
+      return false;
+    }
+    return !job_.cancelled();
+  }
+
+  // Feeds the prompt and settles the first token. False when the generation is over.
+  bool prefill() {
+    const std::vector<std::int32_t> prompt(generation_.prompt.begin(), generation_.prompt.end());
+    std::span<const std::int32_t> rest = prompt;
+    model::ForwardResult result;
+    while (!rest.empty()) {
+      if (!may_go_on()) {
+        return false;
+      }
+      const auto chunk = rest.first(std::min(rest.size(), source_.options_.prefill_chunk));
+      rest = rest.subspan(chunk.size());
+      result = feed(chunk, rest.empty() ? 1 : 0);
+      keep_features(result, result.parts.front().rows);
+      const MutexLock lock(source_.mutex_);
+      source_.stats_.prompt_tokens += std::ssize(chunk);
+    }
+    Settled settled;
+    if (const auto token = draw(result.logits, settled)) {
+      next_ = static_cast<std::int32_t>(*token);
+    }
+    return deliver(settled);
+  }
+
+  // One step: the newest token and drafts behind it. False when the generation is over.
+  bool decode() {
+    std::vector<std::int32_t> fed{next_};
+    const std::int64_t left = generation_.max_tokens - answer_tokens_;
+    if (drafting_ && left > 1) {
+      const auto drafts = network_.draft(*sequence_, next_).tokens;
+      const auto useful = std::min(std::ssize(drafts), static_cast<std::ptrdiff_t>(left - 1));
+      fed.insert(fed.end(), drafts.begin(), drafts.begin() + useful);
+    }
+    const std::int64_t first = sequence_->length();
+    const model::ForwardResult result = feed(fed, fed.size());
+
+    // A draft is right exactly if it is the token that would have been drawn without it.
+    const std::size_t vocabulary = result.logits.size() / fed.size();
+    const std::span<const float> logits = result.logits;
+    Settled settled;
+    std::size_t accepted = 0;
+    for (std::size_t row = 0; row < fed.size(); ++row) {
+      const auto token = draw(logits.subspan(row * vocabulary, vocabulary), settled);
+      if (!token) {
+        break;
+      }
+      next_ = static_cast<std::int32_t>(*token);
+      if (row + 1 == fed.size() || fed[row + 1] != next_) {
+        break;
+      }
+      ++accepted;
+    }
+    sequence_->truncate(first + 1 + static_cast<std::int64_t>(accepted));
+    keep_features(result, 1 + accepted);
+    {
+      const MutexLock lock(source_.mutex_);
+      ++source_.stats_.decode_steps;
+      source_.stats_.drafts_verified += std::ssize(fed) - 1;
+      source_.stats_.drafts_accepted += static_cast<std::int64_t>(accepted);
+    }
+    return deliver(settled);
+  }
+
+  model::ForwardResult feed(std::span<const std::int32_t> tokens, std::size_t logits_tail) {
+    const model::SequenceRows rows{
+        .sequence = sequence_.get(),
+        .tokens = tokens,
+        .prompt_tokens = static_cast<std::int64_t>(generation_.prompt.size())};
+    return network_.forward({&rows, 1}, {.cut = source_.options_.cut, .logits_tail = logits_tail});
+  }
+
+  // The drafter's context of the first `rows` rows.
+  void keep_features(const model::ForwardResult& result, std::size_t rows) {
+    const model::ForwardResult::Part& part = result.parts.front();
+    if (!drafting_ || part.rows == 0) {
+      return;
+    }
+    const std::size_t width = result.features.size() / part.rows;
+    network_.draft_context(*sequence_, std::span(result.features).first(rows * width),
+                           part.first_position);
+  }
+
+  // Draws the next token of the answer; nothing when it ends there.
+  std::optional<TokenId> draw(std::span<const float> logits, Settled& settled) {
+    const Draw where{.seed = job_.seed(),
+                     .choice = generation_.choice,
+                     .position = std::ssize(generation_.prompt) + answer_tokens_};
+    auto sampled = sample(logits, generation_.sampling, counts_, where);
+    if (!sampled) {
+      settled.error = std::move(sampled).error();
+      return std::nullopt;
+    }
+    if (std::ranges::find(generation_.stop_ids, sampled->token) != generation_.stop_ids.end()) {
+      settled.finish = recipe::SourceFinish::kStop;
+      return std::nullopt;
+    }
+    settled.ids.push_back(sampled->token);
+    if (generation_.sampling.logprobs) {
+      settled.logprobs.push_back(with_text(*sampled));
+    }
+    ++counts_[sampled->token];
+    if (++answer_tokens_ == generation_.max_tokens) {
+      settled.finish = recipe::SourceFinish::kLength;
+      return std::nullopt;
+    }
+    return sampled->token;
+  }
+
+  [[nodiscard]] recipe::TokenLogprob with_text(const Sampled& sampled) const {
+    const recipe::Tokenizer& tokenizer = *source_.tokenizer_;
+    recipe::TokenLogprob out{.token = std::string(tokenizer.bytes(sampled.token)),
+                             .logprob = sampled.logprob};
+    for (const auto& [id, logprob] : sampled.top) {
+      out.top.push_back({.token = std::string(tokenizer.bytes(id)), .logprob = logprob});
+    }
+    return out;
+  }
+
+  // False when the generation is over.
+  bool deliver(Settled& settled) {
+    {
+      const MutexLock lock(source_.mutex_);
+      source_.stats_.answer_tokens += std::ssize(settled.ids);
+    }
+    const bool wanted = job_.deliver([&](recipe::TokenSink& sink) {
+      if (!settled.ids.empty()) {
+        sink.on_tokens(settled.ids, settled.logprobs);
+      }
+      if (settled.error) {
+        sink.on_error(std::move(*settled.error));
+      } else if (settled.finish) {
+        sink.on_finish(*settled.finish);
+      }
+    });
+    return wanted && !settled.error && !settled.finish;
+  }
+
+  SingleSequenceSource& source_;
+  model::Network& network_;
+  Job& job_;
+  const recipe::Generation& generation_;
+  const std::unique_ptr<model::Sequence> sequence_;
+  const bool drafting_;
+  TokenCounts counts_;
+  std::int64_t answer_tokens_ = 0;
+  std::int32_t next_ = 0;  // settled, not yet fed
+};
+
+Result<std::unique_ptr<SingleSequenceSource>> SingleSequenceSource::create(
+    std::unique_ptr<model::Network> network,
+    std::shared_ptr<const recipe::Tokenizer> tokenizer,
+    const Clock& clock,
+    SingleSequenceOptions options) {
+  GALLEY_ASSERT(options.waiting_max > 0);
+  GALLEY_ASSERT(options.prefill_chunk > 0);
+  const auto vocabulary = static_cast<std::size_t>(network->plan().config.vocabulary);
+  if (tokenizer->vocabulary_size() > vocabulary) {
+    return fail(Code::kInvalidArgument,
+                fmt::format("the tokenizer has {} ids, the model only {}",
+                            tokenizer->vocabulary_size(), vocabulary),
+                "tokenizer");
+  }
+  return std::unique_ptr<SingleSequenceSource>(new SingleSequenceSource(
+      std::move(network), std::move(tokenizer), clock, std::move(options)));
+}
+
+SingleSequenceSource::SingleSequenceSource(std::unique_ptr<model::Network> network,
+                                           std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                                           const Clock& clock,
+                                           SingleSequenceOptions options)
+    : network_(std::move(network)),
+      tokenizer_(std::move(tokenizer)),
+      clock_(clock),
+      options_(std::move(options)),
+      context_tokens_(options_.context_tokens > 0
+                          ? std::min(options_.context_tokens, network_->plan().config.positions_max)
+                          : network_->plan().config.positions_max),
+      description_(describe(network_->plan(), options_.name)) {
+  thread_.post([this] { work(); });
+}
+
+SingleSequenceSource::~SingleSequenceSource() {
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+}
+
+Result<void> SingleSequenceSource::check(const recipe::Generation& generation) const {
+  const auto vocabulary = static_cast<std::size_t>(network_->plan().config.vocabulary);
+  const auto prompt = std::ssize(generation.prompt);
+  if (generation.prompt.empty() || generation.max_tokens < 1) {
+    return fail(Code::kInvalidArgument, "want at least one prompt token and one to generate");
+  }
+  if (generation.max_tokens > context_tokens_ - prompt) {
+    return fail(Code::kInvalidArgument,
+                fmt::format("{} prompt tokens and {} to generate do not fit the context of {}",
+                            prompt, generation.max_tokens, context_tokens_),
+                "max_tokens");
+  }
+  if (!generation.images.empty()) {
+    return fail(Code::kInvalidArgument, "images are not supported by this server", "messages");
+  }
+  if (generation.constraint.kind != Constraint::Kind::kNone &&
+      generation.constraint.kind != Constraint::Kind::kToolCall) {
+    return fail(Code::kInvalidArgument,
+                "an enforced output format or tool call is not supported by this server",
+                generation.constraint.kind == Constraint::Kind::kToolCallRequired
+                    ? "tool_choice"
+                    : "response_format");
+  }
+  for (const TokenId id : generation.prompt) {
+    if (id >= vocabulary) {
+      return fail(Code::kInvalidArgument,
+                  fmt::format("token {} is outside the model's vocabulary of {}", id, vocabulary),
+                  "prompt");
+    }
+  }
+  return check_sampling(generation.sampling, vocabulary);
+}
+
+Result<std::unique_ptr<recipe::ActiveGeneration>> SingleSequenceSource::start(
+    recipe::Generation generation, recipe::TokenSink& sink) {
+  GALLEY_CHECK_OK(check(generation));
+  std::shared_ptr<Job> job;
+  {
+    const MutexLock lock(mutex_);
+    if (waiting_.size() == options_.waiting_max) {
+      return fail(Code::kOverloaded,
+                  fmt::format("{} requests are waiting already", options_.waiting_max));
+    }
+    const RandomBlock unasked = random_block(options_.seed, 0, started_++);
+    const Seed seed(generation.sampling.seed ? static_cast<std::uint64_t>(*generation.sampling.seed)
+                                             : std::uint64_t{unasked[1]} << 32U | unasked[0]);
+    job = std::make_shared<Job>(std::move(generation), sink, seed);
+    waiting_.push_back(job);
+  }
+  changed_.notify_all();
+  return std::make_unique<Handle>(*this, std::move(job));
+}
+
+SingleSequenceStats SingleSequenceSource::stats() const {
+  const MutexLock lock(mutex_);
+  return stats_;
+}
+
+void SingleSequenceSource::work() {
+  while (const std::shared_ptr<Job> job = next_job()) {
+    if (job->expired(clock_.now())) {
+      job->fail_expired();
+    } else if (!job->cancelled()) {
+      Run(*this, *job).run();
+    }
+  }
+}
+
+std::shared_ptr<SingleSequenceSource::Job> SingleSequenceSource::next_job() {
+  const MutexLock lock(mutex_);
+  while (waiting_.empty()) {
+    if (ending_) {
+      return nullptr;
+    }
+    changed_.wait(mutex_);
+  }
+  std::shared_ptr<Job> job = std::move(waiting_.front());
+  waiting_.pop_front();
+  ++stats_.requests;
+  return job;
+}
+
+void SingleSequenceSource::forget(const Job& job) {
+  const MutexLock lock(mutex_);
+  std::erase_if(waiting_, [&](const std::shared_ptr<Job>& one) { return one.get() == &job; });
+}
+
+// Requests whose time ends while they wait are told so then, not when their turn comes.
+void SingleSequenceSource::fail_expired() {
+  const TimeNs now = clock_.now();
+  std::vector<std::shared_ptr<Job>> expired;
+  {
+    const MutexLock lock(mutex_);
+    std::erase_if(waiting_, [&](const std::shared_ptr<Job>& job) {
+      const bool over = job->expired(now);
+      if (over) {
+        expired.push_back(job);
+      }
+      return over;
+    });
+  }
+  for (const std::shared_ptr<Job>& job : expired) {
+    job->fail_expired();
+  }
+}
+
+}  // namespace galley::engine

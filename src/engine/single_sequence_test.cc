@@ -1,0 +1,430 @@
+// Goal: the loop delivers what the network and the sampler say, in the order the seam promises, and
+// lets go at once. Method: tiny synthetic checkpoints; answers compared with a loop written out
+// here, with and without drafts and chunks.
+#include "engine/single_sequence.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/virtual_loop.h"
+#include "engine/sampler.h"
+#include "kernels/formats.h"
+#include "model/synth.h"
+#include "recipe/tokenizer_for_test.h"
+
+namespace galley::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kVocabulary = 4096;
+
+std::shared_ptr<const recipe::Tokenizer> tokenizer() {
+  return recipe::small_tokenizer_for_test(GALLEY_TESTS_DIR).value();
+}
+
+// A tiny checkpoint of each family, written once a process.
+const fs::path& checkpoint(model::SynthLike like) {
+  static std::map<model::SynthLike, fs::path> made;
+  fs::path& folder = made[like];
+  if (folder.empty()) {
+    folder = fs::path(testing::TempDir()) /
+             ("galley_single_sequence_" + std::to_string(static_cast<int>(like)));
+    fs::remove_all(folder);
+    const auto done = model::synthesise({.like = like,
+                                         .vocabulary = kVocabulary,
+                                         .layers = like == model::SynthLike::kV41Flash ? 6 : 4,
+                                         .hidden = 32,
+                                         .experts = 4,
+                                         .engram_bytes = 1 << 18},
+                                        folder, {});
+    EXPECT_TRUE(done) << to_string(done.error());
+  }
+  return folder;
+}
+
+const fs::path& v41() {
+  return checkpoint(model::SynthLike::kV41Flash);
+}
+
+// A copy of the V4.1 checkpoint whose BF16 tensors `names` hold `value` everywhere.
+fs::path patched(const std::vector<std::string>& names, float value) {
+  const fs::path folder = v41().string() + "_patched";
+  fs::remove_all(folder);
+  fs::copy(v41(), folder);
+  const fs::path path = folder / "model-00001-of-00001.safetensors";
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto tensors = model::parse_safetensors(std::as_bytes(std::span(bytes)));
+  for (const std::string& name : names) {
+    const auto view = tensors->at(name).bytes;
+    const std::uint16_t code = kernels::to_bf16(value);
+    for (std::size_t at = 0; at < view.size(); at += sizeof(code)) {
+      std::memcpy(
+          bytes.data() + (view.data() - reinterpret_cast<const std::byte*>(bytes.data())) + at,
+          &code, sizeof(code));
+    }
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+  return folder;
+}
+
+class Sink final : public recipe::TokenSink {
+ public:
+  void on_start(const recipe::Started& value) override {
+    const MutexLock lock(mutex_);
+    EXPECT_FALSE(started_ || over());
+    started_ = value;
+    changed_.notify_all();
+  }
+  void on_tokens(std::span<const TokenId> ids,
+                 std::span<const recipe::TokenLogprob> logprobs) override {
+    const MutexLock lock(mutex_);
+    EXPECT_TRUE(started_ && !over() && !ids.empty());
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
+    ++steps_;
+    changed_.notify_all();
+  }
+  void on_finish(recipe::SourceFinish reason) override {
+    const MutexLock lock(mutex_);
+    EXPECT_TRUE(started_ && !over());
+    finish_ = reason;
+    changed_.notify_all();
+  }
+  void on_error(Error error) override {
+    const MutexLock lock(mutex_);
+    EXPECT_FALSE(over());
+    error_ = std::move(error);
+    changed_.notify_all();
+  }
+
+  void wait_for_end() {
+    const MutexLock lock(mutex_);
+    while (!over()) {
+      changed_.wait(mutex_);
+    }
+  }
+  void wait_for_tokens() {
+    const MutexLock lock(mutex_);
+    while (ids_.empty() && !over()) {
+      changed_.wait(mutex_);
+    }
+  }
+  [[nodiscard]] std::size_t count() {
+    const MutexLock lock(mutex_);
+    return ids_.size();
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<recipe::Started> started_;
+  std::vector<TokenId> ids_;
+  std::vector<recipe::TokenLogprob> logprobs_;
+  std::optional<recipe::SourceFinish> finish_;
+  std::optional<Error> error_;
+  int steps_ = 0;
+
+ private:
+  [[nodiscard]] bool over() const { return finish_ || error_; }
+};
+
+struct Fixture {
+  explicit Fixture(const fs::path& folder, SingleSequenceOptions options = {})
+      : device(kernels::create_cpu_device(1)) {
+    auto made = SingleSequenceSource::create(model::Network::load(folder, *device, {}).value(),
+                                             tokenizer(), clock, std::move(options));
+    EXPECT_TRUE(made) << to_string(made.error());
+    source = std::move(*made);
+  }
+
+  std::unique_ptr<Sink> answer(recipe::Generation generation) const {
+    auto sink = std::make_unique<Sink>();
+    const auto active = source->start(std::move(generation), *sink);
+    EXPECT_TRUE(active) << to_string(active.error());
+    sink->wait_for_end();
+    return sink;
+  }
+
+  VirtualLoop clock;
+  std::unique_ptr<kernels::Device> device;
+  std::unique_ptr<SingleSequenceSource> source;
+};
+
+std::vector<TokenId> prompt_of(int length) {
+  std::vector<TokenId> ids;
+  for (int i = 0; i < length; ++i) {
+    ids.push_back(static_cast<TokenId>((i * 37 + 11) % 4000));
+  }
+  return ids;
+}
+
+recipe::Generation generation_of(int prompt, int tokens, recipe::Sampling sampling = {}) {
+  recipe::Generation generation;
+  generation.prompt = prompt_of(prompt);
+  generation.sampling = std::move(sampling);
+  generation.max_tokens = tokens;
+  return generation;
+}
+
+// The answer as its definition says: every token fed alone, nothing cut, no drafts.
+std::vector<TokenId> by_hand(const fs::path& folder,
+                             const recipe::Generation& generation,
+                             Seed seed) {
+  const auto device = kernels::create_cpu_device(1);
+  const auto network = model::Network::load(folder, *device, {}).value();
+  const auto sequence = network->new_sequence();
+  const std::vector<std::int32_t> prompt(generation.prompt.begin(), generation.prompt.end());
+  model::SequenceRows rows{
+      .sequence = sequence.get(), .tokens = prompt, .prompt_tokens = std::ssize(prompt)};
+  std::vector<TokenId> answer;
+  TokenCounts counts;
+  std::int32_t newest{};
+  while (std::ssize(answer) < generation.max_tokens) {
+    const auto result =
+        network->forward({&rows, 1}, {.cut = model::CutMode::kMask, .logits_tail = 1});
+    const auto sampled =
+        sample(result.logits, generation.sampling, counts,
+               {.seed = seed, .choice = generation.choice, .position = sequence->length()});
+    answer.push_back(sampled->token);
+    ++counts[sampled->token];
+    newest = static_cast<std::int32_t>(sampled->token);
+    rows.tokens = {&newest, 1};
+  }
+  return answer;
+}
+
+// The longer prompt reaches past the rows that are kept above V4.1's cut (140).
+TEST(SingleSequence, AnswersAreTheNetworksHoweverTheyAreComputed) {
+  struct Case {
+    model::SynthLike like;
+    int prompt;
+    recipe::Sampling sampling;
+  };
+  const recipe::Sampling sampled{
+      .temperature = 0.8F, .top_p = 0.9F, .seed = 42, .presence_penalty = 0.5F};
+  for (const Case& one : {Case{model::SynthLike::kV4Flash, 30, {.temperature = 0.0F}},
+                          Case{model::SynthLike::kV4Flash, 30, sampled},
+                          Case{model::SynthLike::kV41Flash, 160, sampled}}) {
+    const fs::path& folder = checkpoint(one.like);
+    const recipe::Generation generation = generation_of(one.prompt, 8, one.sampling);
+    const auto want = by_hand(folder, generation, Seed(42));
+    for (const auto& [chunk, drafts] : {std::pair{1000, false}, std::pair{17, true}}) {
+      Fixture fixture(folder, {.prefill_chunk = static_cast<std::size_t>(chunk), .drafts = drafts});
+      const auto sink = fixture.answer(generation);
+      EXPECT_EQ(sink->ids_, want) << drafts << " " << chunk;
+      EXPECT_EQ(sink->finish_, recipe::SourceFinish::kLength);
+      EXPECT_EQ(sink->started_->prompt_tokens, one.prompt);
+      const SingleSequenceStats stats = fixture.source->stats();
+      EXPECT_EQ(stats.prompt_tokens, one.prompt);
+      EXPECT_EQ(stats.answer_tokens, 8);
+      EXPECT_EQ(stats.drafts_verified > 0, drafts);
+    }
+  }
+}
+
+// A head of zeros makes every logit equal: the model and its drafter both say token 0, so every
+// draft is right; a penalty then makes some wrong.
+TEST(SingleSequence, AcceptedDraftsSaveStepsAndChangeNothing) {
+  const fs::path folder = patched({"head.weight", "mtp.2.markov_head.head.weight"}, 0.0F);
+  recipe::Sampling always{.temperature = 0.0F};
+  recipe::Sampling sometimes = always;
+  sometimes.frequency_penalty = 0.3F;
+  sometimes.logit_bias = {{0, 0.8F}, {9, 0.5F}};
+  for (const recipe::Sampling& sampling : {always, sometimes}) {
+    Fixture plain(folder, {.drafts = false});
+    Fixture drafting(folder);
+    const auto want = plain.answer(generation_of(20, 25, sampling));
+    const auto got = drafting.answer(generation_of(20, 25, sampling));
+    EXPECT_EQ(got->ids_, want->ids_);
+    EXPECT_EQ(want->ids_.size(), 25U);
+    const SingleSequenceStats stats = drafting.source->stats();
+    EXPECT_GT(stats.drafts_accepted, 0);
+    EXPECT_EQ(plain.source->stats().decode_steps, 24);
+    EXPECT_EQ(stats.decode_steps + stats.drafts_accepted, 24);
+    if (sampling.logit_bias.empty()) {
+      // One token from the prompt, then six a step: 24 = 4 * 6.
+      EXPECT_EQ(stats.decode_steps, 4);
+      EXPECT_EQ(stats.drafts_accepted, 20);
+    } else {
+      EXPECT_LT(stats.drafts_accepted, stats.drafts_verified);
+    }
+  }
+  fs::remove_all(folder);
+}
+
+TEST(SingleSequence, ASeedRepeatsAndNoSeedDoesNot) {
+  Fixture fixture(v41());
+  const auto once = fixture.answer(generation_of(10, 6, {.seed = 5}));
+  EXPECT_EQ(fixture.answer(generation_of(10, 6, {.seed = 5}))->ids_, once->ids_);
+  EXPECT_NE(fixture.answer(generation_of(10, 6, {.seed = 6}))->ids_, once->ids_);
+  recipe::Generation second = generation_of(10, 6, {.seed = 5});
+  second.choice = 1;
+  EXPECT_NE(fixture.answer(second)->ids_, once->ids_);
+  EXPECT_NE(fixture.answer(generation_of(10, 6))->ids_, fixture.answer(generation_of(10, 6))->ids_);
+}
+
+TEST(SingleSequence, AStopTokenEndsTheTurnAndIsNotDelivered) {
+  for (const bool drafts : {false, true}) {
+    Fixture fixture(v41(), {.drafts = drafts});
+    recipe::Generation generation = generation_of(10, 6, {.temperature = 0.0F});
+    const auto whole = fixture.answer(generation);
+    generation.stop_ids = {whole->ids_[3]};
+    const auto stopped = fixture.answer(generation);
+    const auto first = std::ranges::find(whole->ids_, whole->ids_[3]);
+    EXPECT_EQ(stopped->ids_, std::vector<TokenId>(whole->ids_.begin(), first));
+    EXPECT_EQ(stopped->finish_, recipe::SourceFinish::kStop);
+  }
+}
+
+TEST(SingleSequence, LogprobsComeOnceATokenWithTheirText) {
+  Fixture fixture(v41());
+  const auto sink = fixture.answer(
+      generation_of(10, 4, {.temperature = 0.0F, .logprobs = true, .top_logprobs = 2}));
+  ASSERT_EQ(sink->logprobs_.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(sink->logprobs_[i].token, tokenizer()->bytes(sink->ids_[i]));
+    ASSERT_EQ(sink->logprobs_[i].top.size(), 2U);
+    EXPECT_EQ(sink->logprobs_[i].top[0].token, sink->logprobs_[i].token);  // greedy
+    EXPECT_EQ(sink->logprobs_[i].top[0].logprob, sink->logprobs_[i].logprob);
+    EXPECT_LE(sink->logprobs_[i].top[1].logprob, sink->logprobs_[i].top[0].logprob);
+  }
+}
+
+TEST(SingleSequence, RequestsAreAnsweredInTheirOrder) {
+  Fixture fixture(v41());
+  Sink first;
+  Sink second;
+  const auto one = fixture.source->start(generation_of(10, 3, {.seed = 1}), first);
+  const auto two = fixture.source->start(generation_of(12, 3, {.seed = 1}), second);
+  second.wait_for_end();
+  EXPECT_TRUE(first.finish_);
+  EXPECT_EQ(fixture.source->stats().requests, 2);
+}
+
+constexpr int kForever = 1'000'000;  // tokens; no test waits for them
+
+TEST(SingleSequence, AFullQueueIsOverloadedAndACancelMakesRoom) {
+  Fixture fixture(v41(), {.waiting_max = 2});
+  Sink running;
+  auto active = fixture.source->start(generation_of(10, kForever), running);
+  running.wait_for_tokens();
+  Sink sinks[3];
+  auto first = fixture.source->start(generation_of(10, 1), sinks[0]);
+  auto second = fixture.source->start(generation_of(10, 1), sinks[1]);
+  ASSERT_TRUE(first && second);
+  const auto third = fixture.source->start(generation_of(10, 1), sinks[2]);
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, Code::kOverloaded);
+  first->reset();  // while it waits
+  auto fourth = fixture.source->start(generation_of(10, 1), sinks[2]);
+  ASSERT_TRUE(fourth);
+  active->reset();  // while it runs
+  sinks[1].wait_for_end();
+  sinks[2].wait_for_end();
+  EXPECT_FALSE(sinks[0].started_);
+  EXPECT_FALSE(running.finish_ || running.error_);
+}
+
+TEST(SingleSequence, AfterACancelTheSinkHearsNothing) {
+  Fixture fixture(v41());
+  auto sink = std::make_unique<Sink>();
+  auto active = fixture.source->start(generation_of(10, kForever), *sink);
+  sink->wait_for_tokens();
+  active->reset();
+  const std::size_t count = sink->count();
+  fixture.answer(generation_of(5, 1));
+  EXPECT_EQ(sink->count(), count);
+}
+
+TEST(SingleSequence, ADeadlineEndsWhatRunsAndWhatWaits) {
+  Fixture fixture(v41());
+  recipe::Generation late = generation_of(10, 5);
+  late.deadline = fixture.clock.now();
+  const auto sink = fixture.answer(late);
+  ASSERT_TRUE(sink->error_);
+  EXPECT_EQ(sink->error_->code, Code::kDeadlineExceeded);
+  EXPECT_TRUE(sink->ids_.empty());
+
+  Sink running;
+  auto active = fixture.source->start(generation_of(10, kForever), running);
+  running.wait_for_tokens();
+  Sink waiting;
+  const auto waits = fixture.source->start(late, waiting);
+  waiting.wait_for_end();  // although its turn never comes
+  EXPECT_EQ(waiting.error_->code, Code::kDeadlineExceeded);
+  EXPECT_FALSE(waiting.started_);
+  active->reset();
+}
+
+TEST(SingleSequence, WhatItCannotDoIsRefusedByName) {
+  Fixture fixture(v41(), {.context_tokens = 100});
+  Sink sink;
+  const auto where = [&](recipe::Generation generation) {
+    const auto active = fixture.source->start(std::move(generation), sink);
+    EXPECT_FALSE(active);
+    EXPECT_EQ(active.error().code, Code::kInvalidArgument);
+    return active.error().where;
+  };
+  recipe::Generation json = generation_of(5, 5);
+  json.constraint.kind = recipe::Constraint::Kind::kJson;
+  EXPECT_EQ(where(json), "response_format");
+  recipe::Generation required = generation_of(5, 5);
+  required.constraint.kind = recipe::Constraint::Kind::kToolCallRequired;
+  EXPECT_EQ(where(required), "tool_choice");
+  recipe::Generation images = generation_of(5, 5);
+  images.images.emplace_back();
+  EXPECT_EQ(where(images), "messages");
+  recipe::Generation foreign = generation_of(5, 5);
+  foreign.prompt.push_back(kVocabulary);
+  EXPECT_EQ(where(foreign), "prompt");
+  EXPECT_EQ(where(generation_of(5, 5, {.logit_bias = {{kVocabulary, 1.0F}}})), "logit_bias");
+  EXPECT_EQ(where(generation_of(51, 50)), "max_tokens");
+  EXPECT_EQ(where(generation_of(5, std::numeric_limits<int>::max())), "max_tokens");
+  EXPECT_EQ(where(generation_of(0, 5)), "");
+  EXPECT_EQ(where(generation_of(5, 0)), "");
+  EXPECT_TRUE(fixture.source->start(generation_of(50, 50), sink));
+}
+
+TEST(SingleSequence, ABrokenModelIsAnErrorNotAToken) {
+  const fs::path folder = patched({"norm.weight"}, 1e38F);
+  Fixture fixture(folder);
+  const auto sink = fixture.answer(generation_of(10, 5));
+  ASSERT_TRUE(sink->error_);
+  EXPECT_EQ(sink->error_->code, Code::kInternal);
+  EXPECT_TRUE(sink->ids_.empty());
+  fs::remove_all(folder);
+}
+
+TEST(SingleSequence, ATokenizerWithMoreIdsThanTheModelIsRefused) {
+  const fs::path folder = fs::path(testing::TempDir()) / "galley_single_sequence_few_ids";
+  fs::remove_all(folder);
+  ASSERT_TRUE(model::synthesise({.like = model::SynthLike::kV4Flash,
+                                 .vocabulary = kVocabulary - 1,
+                                 .layers = 1,
+                                 .hidden = 32,
+                                 .experts = 2},
+                                folder, {}));
+  const auto device = kernels::create_cpu_device(1);
+  const VirtualLoop clock;
+  const auto source = SingleSequenceSource::create(
+      model::Network::load(folder, *device, {}).value(), tokenizer(), clock, {});
+  ASSERT_FALSE(source);
+  EXPECT_NE(source.error().what.find("4096 ids, the model only 4095"), std::string::npos);
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace galley::engine
