@@ -11,6 +11,7 @@
 
 #include "model/golden_compare.h"
 #include "model/golden_ops.h"
+#include "model/golden_vision.h"
 #include "model/network.h"
 #include "model/safetensors.h"
 
@@ -491,6 +492,8 @@ Result<std::vector<GoldenOutcome>> check_file(const fs::path& checkpoint,
     check_short(*network, golden, {.max_abs = 2e-2, .relative_rms = 1e-4}, report);
   } else if (name == "short_act") {
     check_short(*network, golden, {.relative_rms = 2e-3}, report);
+  } else if (name == "vision") {
+    check_vision(*network, checkpoint, golden, report);
   } else if (name == "replay") {
     check_replay(*network, golden, !file.numerics.kv_quantise, report);
   } else {
@@ -513,7 +516,8 @@ Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set, kernels
     add(check_golden_ops(file));
   }
   const RunFile files[] = {
-      {"f32_nq", kNoQuantisers}, {"replay", kNoQuantisers},         {"replay", kFloat},
+      {"f32_nq", kNoQuantisers}, {"vision", kNoQuantisers},         {"vision", kFloat},
+      {"vision", kBfloat},       {"replay", kNoQuantisers},         {"replay", kFloat},
       {"short", kFloat},         {"short_act", kBfloatActivations}, {"f32", kFloat},
       {"bf16", kBfloat},         {"bf16_act", kBfloatActivations}};
   bool any = false;
@@ -526,6 +530,11 @@ Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set, kernels
       GALLEY_TRY(std::vector<GoldenOutcome> more, check_file(set / family, file, device));
       add(std::move(more));
     }
+  }
+  if (fs::exists(set / "v41" / "config.json") && fs::exists(set / "MANIFEST.json")) {
+    GALLEY_TRY(const ModelConfig config, load_config(set / "v41"));
+    GALLEY_TRY(std::vector<GoldenOutcome> plans, check_image_plans(set / "MANIFEST.json", config));
+    add(std::move(plans));
   }
   if (!any && outcomes.empty()) {
     return fail(Code::kNotFound, "want a folder with v4/, v41/ or ops/", set.string());
