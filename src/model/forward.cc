@@ -715,6 +715,7 @@ void Step::cross_cut(int layer) {
 }
 
 void Step::drop_rows(const std::vector<std::int32_t>& kept) {
+  GALLEY_ASSERT(span_begin_ == nullptr);  // no family has both a cut and spans that see themselves
   const std::size_t n = size(config_.streams);
   const std::size_t width = n * size(config_.hidden);
   Arena& arena = context_.arena;

@@ -118,7 +118,6 @@ class Step {
   std::size_t candidate_stride_ = 0;
   bool compressed_before_cut_ = false;  // the cut layer's rows are already stored
   float* features_ = nullptr;
-  std::size_t features_done_ = 0;
   float* logits_ = nullptr;
   std::size_t logits_rows_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <fmt/core.h>
 #include <jpeglib.h>
 #include <string>
@@ -16,8 +17,11 @@
 namespace galley::model {
 namespace {
 
-// A progressive file may name any number of scans, each a pass over all pixels.
-constexpr int kScansMax = 200;
+// A progressive file may name any number of scans, each a pass over all pixels and a few bytes
+// long. Encoders make about ten.
+constexpr int kScansMax = 64;
+
+constexpr char kTooManyScans[] = "more than 64 scans";
 
 // The library's error state and what we add. Trivial, because longjmp runs no destructors.
 struct Errors {
@@ -53,8 +57,9 @@ void on_message(j_common_ptr library, int level) {
 
 void on_progress(j_common_ptr library) {
   if (reinterpret_cast<j_decompress_ptr>(library)->input_scan_number > kScansMax) {
-    library->err->msg_code = JERR_BAD_PROGRESSION;
-    on_error(library);
+    auto& errors = *reinterpret_cast<Errors*>(library->err);
+    std::strcpy(errors.message.data(), kTooManyScans);
+    std::longjmp(errors.jump, 1);  // NOLINT
   }
 }
 

@@ -169,6 +169,40 @@ TEST(Image, RefusesBombsByTheirHeader) {
   expect_refused(std::string(kImageBytesMax + 1, '\xff'), Code::kTooLarge, "bytes, more than");
 }
 
+// The largest that the limits allow have a header like any other.
+TEST(Image, TakesSizesAtTheLimits) {
+  for (const auto& [width, height] : {std::pair{65'535U, 1U}, {1U, 65'535U}, {8'192U, 8'192U}}) {
+    std::string file = read("rgb.png");
+    put_big_endian(file, 16, width, 4);
+    put_big_endian(file, 20, height, 4);
+    const auto info = probe_image(bytes(file));
+    ASSERT_TRUE(info) << to_string(info.error());
+    EXPECT_EQ(info->width, static_cast<int>(width));
+    EXPECT_EQ(info->height, static_cast<int>(height));
+  }
+  expect_refused(std::string(kImageBytesMax, '\0'), Code::kInvalidArgument, "is not JPEG");
+}
+
+// Each scan is a pass over all pixels for a few bytes.
+TEST(Image, RefusesManyScans) {
+  const std::string file = read("progressive.jpg");
+  const std::size_t first = file.find("\xff\xda");
+  const std::size_t second = file.find("\xff\xc4", first);
+  ASSERT_NE(second, std::string::npos);
+  const std::string scan = file.substr(first, second - first);
+  const auto with = [&](int more) {
+    std::string out = file.substr(0, first);
+    for (int i = 0; i < more; ++i) {
+      out += scan;
+    }
+    return decode_image(bytes(out + file.substr(first)));
+  };
+  EXPECT_TRUE(with(10));
+  const auto refused = with(70);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().what, "JPEG image: cannot be read (more than 64 scans)");
+}
+
 TEST(Image, RefusesImagesWithoutPixels) {
   std::string png = read("rgb.png");
   put_big_endian(png, 16, 0, 4);

@@ -208,6 +208,32 @@ TEST_F(Vision, AnImageInFrontOfTheCutAndBehindIt) {
   }
 }
 
+// Small activations tell 1e-6 from the text model's 1e-20.
+TEST(VisionTower, NormsHaveTheirOwnEpsilon) {
+  const auto device = kernels::create_cpu_device(1);
+  const VisionConfig config = {
+      .layers = 0, .hidden = 4, .heads = 1, .patch = 1, .rope_theta = 1e4, .downsample = 1};
+  const std::vector<float> zeros(16);
+  const auto matrix = [&](std::size_t columns) {
+    return kernels::Weight{.format = kernels::WeightFormat::kF32,
+                           .rows = 4,
+                           .columns = columns,
+                           .data = reinterpret_cast<const std::byte*>(zeros.data())};
+  };
+  VisionWeights weights;
+  weights.patch_embed = {matrix(3), std::vector<float>(4, 1e-3F)};
+  weights.norm.assign(4, 2.0F);
+  weights.aligner_w1 = {matrix(4), std::vector<float>(4, 1.0F)};
+  weights.aligner_w2 = {matrix(4), std::vector<float>(4, 5.0F)};
+  VisionTower tower(config, weights, 4, *device, kernels::Round::kNone);
+  const ImagePlan plan = {.patch_columns = 1, .patch_rows = 1, .columns = 1, .rows = 1};
+  const ImageFeatures features = tower.encode({plan, {1, 1, 1}});
+  for (const float value : features.patches) {
+    EXPECT_NEAR(value, std::sqrt(2.0), 1e-6);  // 2 * 1e-3 / sqrt(1e-6 + 1e-6)
+  }
+  EXPECT_EQ(features.tokens, std::vector<float>(4, 5.0F));
+}
+
 // ---- V4-Vision
 // --------------------------------------------------------------------------------------------------
 
