@@ -1,7 +1,7 @@
 // Goal: images in a prompt give the same numbers however they are fed, and V4-Vision attends and
 // routes as its reference does. Method: bit-for-bit properties on the golden V4.1 checkpoint; the
 // golden V4 checkpoint with a vision tower of made-up weights, against logits of the reference
-// model (tests/data/v4_vision). The tower itself is compared with the golden set.
+// model (tests/data/v4_vision).
 #include "model/vision.h"
 
 #include <cmath>
@@ -41,6 +41,8 @@ std::span<const std::byte> bytes(std::string_view text) {
 bool equal_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && !a.empty() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
+
+constexpr Numerics kExact = {.kv_quantise = false, .bf16 = false, .activation_quantise = false};
 
 // A device and a network on it.
 struct Model {
@@ -208,6 +210,22 @@ TEST_F(Vision, AnImageInFrontOfTheCutAndBehindIt) {
   }
 }
 
+TEST(VisionTower, EqualsTheReference) {
+  const Model model(kTests / "golden/v41", 2, kExact);
+  const Safetensors file = Safetensors::open(kTests / "golden/v41/vision.safetensors").value();
+  const Golden golden(file);
+  const auto prepared = prepare_image(model.network->vision()->config(),
+                                      bytes(read(kTests / "golden/v41/image.png")));
+  ASSERT_TRUE(prepared);
+  const ImageFeatures features = model.network->vision()->encode(*prepared);
+  Report report("");
+  report.compare("vit", golden.floats("f32.vit"), features.patches, {.max_abs = 1e-5});
+  report.compare("aligned", golden.floats("f32.aligned"), features.tokens, {.max_abs = 1e-5});
+  for (const GoldenOutcome& outcome : report.take()) {
+    EXPECT_TRUE(outcome.passed) << outcome.name << " " << outcome.max_error << outcome.detail;
+  }
+}
+
 // Small activations tell 1e-6 from the text model's 1e-20.
 TEST(VisionTower, NormsHaveTheirOwnEpsilon) {
   const auto device = kernels::create_cpu_device(1);
@@ -348,8 +366,6 @@ class V4Vision : public testing::Test {
 
   static inline fs::path directory_;
 };
-
-constexpr Numerics kExact = {.kv_quantise = false, .bf16 = false, .activation_quantise = false};
 
 TEST_F(V4Vision, EqualsTheReference) {
   const Model vision = model(2, kExact);
