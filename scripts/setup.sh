@@ -25,6 +25,9 @@ build prometheus-cpp-dev     metrics registry; only its core is linked
 build libsimdjson-dev        reads request bodies
 build nlohmann-json3-dev     reads config.json and safetensors headers
 build libedit-dev            line editing in galley chat; BSD licence, where readline is GPL
+build libjpeg62-turbo-dev    decodes JPEG images for the vision tower
+build libpng-dev             decodes PNG images for the vision tower
+build libwebp-dev            decodes WebP images for the vision tower
 build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests

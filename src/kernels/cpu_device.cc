@@ -187,7 +187,8 @@ class CpuStream final : public Stream {
           multiply(
               a.weight, a.row_begin + r, a.rows, [&](std::size_t t) { return x + t * stride; },
               [&](std::size_t t, float value) {
-                a.y[t * a.y_stride + r] = rounded(value, a.round);
+                a.y[t * a.y_stride + r] =
+                    rounded(a.bias.empty() ? value : value + a.bias[r], a.round);
               },
               scratch);
         }
@@ -425,6 +426,72 @@ class CpuStream final : public Stream {
     executor_.post([this, a] { run_draft_chain(a); });
   }
 
+  void grid_rope(const GridRopeArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      for (std::size_t h = 0; h < a.heads; ++h) {
+        const std::span<float> head(a.x + t * a.stride + h * a.width, a.width);
+        ref::rope_grid(head, static_cast<std::int64_t>(t / a.columns),
+                       static_cast<std::int64_t>(t % a.columns), a.frequencies);
+        round_all(head, a.round);
+      }
+    });
+  }
+
+  void grid_attention(const GridAttentionArgs& a) override {
+    executor_.post([this, a] {
+      const std::size_t channels = a.heads * a.width;
+      pool_.run(a.heads * a.rows, [&](std::size_t task) {
+        const std::size_t h = task / a.rows;
+        const std::size_t t = task % a.rows;
+        thread_local std::vector<const float*> keys;
+        thread_local std::vector<const float*> values;
+        keys.resize(a.rows);
+        values.resize(a.rows);
+        for (std::size_t j = 0; j < a.rows; ++j) {
+          keys[j] = a.qkv + (3 * j + 1) * channels + h * a.width;
+          values[j] = keys[j] + channels;
+        }
+        const std::span<float> out(a.out + t * channels + h * a.width, a.width);
+        ref::attend_values({a.qkv + 3 * t * channels + h * a.width, a.width}, keys, values, a.scale,
+                           out);
+        round_all(out, a.round);
+      });
+    });
+  }
+
+  void silu_gate(const SiluGateArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::span<float> y(a.y + t * a.width, a.width);
+      ref::silu_gate({a.x + 2 * t * a.width, 2 * a.width}, y);
+      round_all(y, a.round);
+    });
+  }
+
+  void gelu(const GeluArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      const std::span<float> x(a.x + t * a.width, a.width);
+      ref::gelu(x);
+      round_all(x, a.round);
+    });
+  }
+
+  void add(const AddArgs& a) override {
+    by_rows(a.rows, [a](std::size_t t) {
+      for (std::size_t c = t * a.width; c < (t + 1) * a.width; ++c) {
+        a.x[c] = rounded(a.x[c] + a.y[c], a.round);
+      }
+    });
+  }
+
+  void gather_cells(const GatherCellsArgs& a) override {
+    const std::size_t columns = (a.grid.columns + a.side - 1) / a.side;
+    const std::size_t rows = (a.grid.rows + a.side - 1) / a.side;
+    const std::size_t width = a.grid.width * a.side * a.side;
+    by_rows(rows * columns, [a, columns, width](std::size_t t) {
+      ref::gather_cell(a.grid, a.side, t / columns, t % columns, {a.y + t * width, width});
+    });
+  }
+
  private:
   static std::size_t batch_rows(std::span<const SequenceView> sequences) {
     return sequences.empty() ? 0 : sequences.back().batch_begin + sequences.back().batch_rows;
@@ -492,9 +559,13 @@ class CpuStream final : public Stream {
     const auto window = static_cast<std::int64_t>(a.window);
     // A draft block hangs behind the last verified position: all its rows share that position's
     // window.
-    const std::int64_t end = a.block_rows_see_all ? sequence.first_position - 1 : p;
-    for (std::int64_t k = std::max({std::int64_t{0}, end - window + 1, a.window_begin[t]});
-         k <= end; ++k) {
+    std::int64_t end = a.block_rows_see_all ? sequence.first_position - 1 : p;
+    std::int64_t begin = end - window + 1;
+    if (a.span_begin != nullptr) {
+      begin = std::min(begin, a.span_begin[t]);
+      end = std::max(end, a.span_end[t] - 1);
+    }
+    for (std::int64_t k = std::max({std::int64_t{0}, begin, a.window_begin[t]}); k <= end; ++k) {
       keys.push_back(row_at(sequence, a.rings[i], a.kv, k));
     }
     for (std::size_t r = 0; a.block_rows_see_all && r < sequence.batch_rows; ++r) {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/reference/ops.h"
+#include "kernels/reference/vision.h"
 #include "kernels/weight.h"
 
 // What computes: memory, in-order streams, events, and the operations of the network. The forward
@@ -58,7 +59,8 @@ struct LinearArgs {
   Weight weight;
   std::size_t row_begin{};  // part of the weight: [row_begin, row_begin + outputs)
   std::size_t outputs{};
-  float* y{};  // [rows, y_stride]
+  std::span<const float> bias;  // [outputs], added before rounding; empty: none
+  float* y{};                   // [rows, y_stride]
   std::size_t y_stride{};
   std::size_t
       activation_block{};  // > 0: quantise x to FP8 in blocks of that many first (spec model 2.3)
@@ -223,6 +225,11 @@ struct AttentionArgs {
   std::span<const SequenceView> sequences;
   const std::int64_t* positions{};
   const std::int64_t* window_begin{};  // [rows]: first position the window may show
+  // [rows] or null: the row also sees the window rows of positions [span_begin, span_end), which
+  // lie in this batch and include its own: an image that attends in both directions (spec
+  // model 4.5).
+  const std::int64_t* span_begin{};
+  const std::int64_t* span_end{};
   std::size_t heads{};
   std::size_t width{};
   std::size_t window{};
@@ -334,6 +341,60 @@ struct DraftChainArgs {
   float* confidences{};
 };
 
+// ---- vision tower (spec model 10.2, 10.3): rows are patches of one image, row-major
+
+struct GridRopeArgs {
+  std::size_t rows{};
+  std::size_t columns{};  // of the patch grid
+  std::size_t heads{};
+  std::size_t width{};  // of a head
+  float* x{};           // [rows, stride], the first heads * width used, in place
+  std::size_t stride{};
+  std::span<const float> frequencies;  // [width / 4]
+  Round round = Round::kNone;
+};
+
+// Every patch sees every patch.
+struct GridAttentionArgs {
+  std::size_t rows{};
+  std::size_t heads{};
+  std::size_t width{};
+  const float* qkv{};  // [rows, 3, heads, width]
+  float scale{};
+  float* out{};  // [rows, heads, width]
+  Round round = Round::kNone;
+};
+
+struct SiluGateArgs {
+  std::size_t rows{};
+  std::size_t width{};
+  const float* x{};  // [rows, 2 * width]
+  float* y{};        // [rows, width]
+  Round round = Round::kNone;
+};
+
+struct GeluArgs {
+  std::size_t rows{};
+  std::size_t width{};
+  float* x{};  // in place
+  Round round = Round::kNone;
+};
+
+// x += y.
+struct AddArgs {
+  std::size_t rows{};
+  std::size_t width{};
+  float* x{};
+  const float* y{};
+  Round round = Round::kNone;
+};
+
+struct GatherCellsArgs {
+  reference::PatchGrid grid;
+  std::size_t side{};
+  float* y{};  // [ceil(rows / side) * ceil(columns / side), width * side^2], row-major
+};
+
 struct GatherArgs {
   std::size_t rows{};
   std::size_t width{};
@@ -372,6 +433,13 @@ class Stream {
   virtual void gather(const GatherArgs& args) = 0;
   virtual void position_bias(const PositionBiasArgs& args) = 0;
   virtual void draft_chain(const DraftChainArgs& args) = 0;
+
+  virtual void grid_rope(const GridRopeArgs& args) = 0;
+  virtual void grid_attention(const GridAttentionArgs& args) = 0;
+  virtual void silu_gate(const SiluGateArgs& args) = 0;
+  virtual void gelu(const GeluArgs& args) = 0;
+  virtual void add(const AddArgs& args) = 0;
+  virtual void gather_cells(const GatherCellsArgs& args) = 0;
 };
 
 class Device {

@@ -152,6 +152,9 @@ class SpecList {
     for (const char* const row : {"image_start", "image_newline", "image_end"}) {
       add(row, TensorKind::kVector, {hidden});
     }
+    if (vision.layout == ImageLayout::kRowPairs) {
+      add("image_pad", TensorKind::kVector, {hidden});
+    }
   }
 
   [[nodiscard]] std::vector<TensorSpec> take() { return std::move(specs_); }
@@ -176,10 +179,12 @@ class SpecList {
     if (hash_routing) {
       add(prefix + "gate.tid2eid", TensorKind::kIds,
           {config_.vocabulary, config_.experts_per_token});
-    } else {
+    }
+    // V4-Vision ships the text bias in hash layers too, where nothing reads it (spec model 10.5).
+    if (!hash_routing || config_.image_routing()) {
       add(prefix + "gate.bias", TensorKind::kVector, {experts});
     }
-    if (config_.family == Family::kV41) {
+    if (config_.image_routing()) {
       add(prefix + "gate.bias_vl", TensorKind::kVector, {experts});
     }
     for (int expert = 0; expert < experts; ++expert) {

@@ -262,29 +262,66 @@ Result<void> read_yarn(const Fields& outer, const std::string& prefix, ModelConf
   return {};
 }
 
+// What one family calls the fields of its vision tower, and the defaults of fields that may be
+// absent.
+struct VisionKeys {
+  const char* layers;
+  const char* hidden;
+  const char* heads;
+  const char* intermediate;
+  const char* patch;
+  const char* rope_theta;
+  const char* downsample;
+  const char* tokens_max;
+  const char* pixels_min;
+  const char* ratio_max;
+};
+constexpr VisionKeys kVisionKeysV41 = {
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",
+    "patch_size",        "rope_theta",  "downsample_ratio",    "max_image_tokens",
+    "min_pixels",        "max_wh_ratio"};
+constexpr VisionKeys kVisionKeysV4 = {
+    "vision_n_layers",   "vision_dim",         "vision_n_heads",          "vision_inter_dim",
+    "vision_patch_size", "vision_rope_theta",  "vision_downsample_ratio", "vision_max_n_token",
+    "vision_min_pixels", "vision_max_wh_ratio"};
+
+// V4.1: the object `vision_config`, every field given, no ratio limit unless it names one.
+// V4-Vision: flat keys of the root, absent ones as released (spec model 10.5).
 Result<void> read_vision(const Node& node, ModelConfig& config) {
+  const bool v41 = config.family == Family::kV41;
+  const std::string prefix = v41 ? "vision_config." : "";
   if (!node.is_object()) {
     return wrong("vision_config", "want an object");
   }
-  Fields fields(node, "vision_config.");
+  const VisionKeys& keys = v41 ? kVisionKeysV41 : kVisionKeysV4;
+  Fields fields(node, prefix);
+  const auto released = [&](std::int64_t value) {
+    return v41 ? std::nullopt : std::optional<std::int64_t>(value);
+  };
   VisionConfig vision;
-  vision.layers = fields.count("num_hidden_layers", 1, kLayersMax);
-  vision.hidden = fields.count("hidden_size", 1, kSizeMax);
-  vision.heads = fields.count("num_attention_heads", 1, kSizeMax);
-  vision.intermediate = fields.count("intermediate_size", 1, kSizeMax);
-  vision.patch = fields.count("patch_size", 1, 256);
-  vision.rope_theta = fields.real("rope_theta", 1.0, 1e12);
-  vision.downsample = fields.count("downsample_ratio", 1, 64);
-  vision.tokens_max = fields.count("max_image_tokens", 4, kSizeMax);
-  vision.pixels_min = fields.integer("min_pixels", 1, std::int64_t{1} << 40);
-  if (fields.find("max_wh_ratio") != nullptr) {
-    fields.reject("max_wh_ratio", "only null is supported", 0);
-  }
+  vision.layers = fields.count(keys.layers, 1, kLayersMax);
+  vision.hidden = fields.count(keys.hidden, 1, kSizeMax, released(1024));
+  vision.heads = fields.count(keys.heads, 1, kSizeMax, released(16));
+  vision.intermediate = fields.count(keys.intermediate, 1, kSizeMax, released(2816));
+  vision.patch = fields.count(keys.patch, 1, 256, released(14));
+  vision.rope_theta =
+      fields.real(keys.rope_theta, 1.0, 1e12, v41 ? std::nullopt : std::optional(1e4));
+  vision.downsample = fields.count(keys.downsample, 1, 64, released(3));
+  // A span has a start, a token, a newline and an end at least; in pairs there are twice as many
+  // and padding.
+  constexpr int kTokensMin = 4;
+  constexpr int kTokensMinInPairs = 12;
+  vision.tokens_max =
+      fields.count(keys.tokens_max, v41 ? kTokensMin : kTokensMinInPairs, kSizeMax, released(384));
+  vision.pixels_min = fields.integer(keys.pixels_min, 1, std::int64_t{1} << 40, released(147'456));
+  const bool without_limit = node.contains(keys.ratio_max) ? node[keys.ratio_max].is_null() : v41;
+  vision.ratio_max = without_limit ? 0.0 : fields.real(keys.ratio_max, 1e-3, 1e6, 8.0);
+  vision.layout = v41 ? ImageLayout::kRows : ImageLayout::kRowPairs;
   if (fields.error()) {
     return std::unexpected(*fields.error());
   }
   if (vision.hidden % vision.heads != 0 || vision.hidden / vision.heads % 4 != 0) {
-    return wrong("vision_config.hidden_size", "must be num_attention_heads times a multiple of 4");
+    return wrong(prefix + keys.hidden, fmt::format("must be {} times a multiple of 4", keys.heads));
   }
   config.vision = vision;
   return {};
@@ -384,6 +421,10 @@ Result<ModelConfig> parse_config(std::string_view json) {
   if (const Node* const vision = top.find("vision_config");
       vision != nullptr && family == Family::kV41) {
     GALLEY_CHECK_OK(read_vision(*vision, config));
+  }
+  if (const Node* const layers = top.find(kVisionKeysV4.layers);
+      layers != nullptr && *layers != 0 && family == Family::kV4) {
+    GALLEY_CHECK_OK(read_vision(root, config));
   }
   return config;
 }

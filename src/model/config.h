@@ -40,6 +40,12 @@ struct DraftConfig {
   int experts_per_token{};
 };
 
+// Order of an image's tokens in the sequence (spec model 10.4, 10.5).
+enum class ImageLayout : std::uint8_t {
+  kRows,      // V4.1: row by row, causal
+  kRowPairs,  // V4-Vision: two rows at a time, every token of a span sees the whole span
+};
+
 struct VisionConfig {
   int layers{};
   int hidden{};
@@ -50,6 +56,8 @@ struct VisionConfig {
   int downsample{};
   int tokens_max{};
   std::int64_t pixels_min{};
+  double ratio_max{};  // width / height above which an image is stretched; 0: none
+  ImageLayout layout{};
 };
 
 // config.json of a checkpoint, typed and checked (spec model 1). Every size of the network comes
@@ -97,6 +105,9 @@ struct ModelConfig {
   std::optional<EngramConfig> engram;
   std::optional<DraftConfig> draft;  // DSpark; the number of stages is counted in the checkpoint
   std::optional<VisionConfig> vision;
+
+  // Gates have a second bias, for rows of images (spec model 6.1).
+  [[nodiscard]] bool image_routing() const { return family == Family::kV41 || vision; }
 };
 
 inline constexpr std::size_t kConfigBytesMax = std::size_t{4} << 20U;

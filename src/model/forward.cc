@@ -55,9 +55,9 @@ Step::Step(const StepContext& context, std::span<const SequenceRows> batch, CutM
       tokens_[t] = token;
       positions_[t] = sequences_[i].first_position + static_cast<std::int64_t>(r);
       window_begin_[t] = part.window_begin;
-      is_image_[t] =
-          static_cast<std::uint8_t>(config_.image_token && token == *config_.image_token);
       overrides[t] = part.embeddings.empty() ? nullptr : part.embeddings[r];
+      is_image_[t] = static_cast<std::uint8_t>(
+          overrides[t] != nullptr || (config_.image_token && token == *config_.image_token));
       any_override = any_override || overrides[t] != nullptr;
       if (config_.engram) {
         history.push_back(
@@ -70,6 +70,9 @@ Step::Step(const StepContext& context, std::span<const SequenceRows> batch, CutM
       part.sequence->append_history(history);
     }
     longest = std::max(longest, end);
+  }
+  if (config_.vision && config_.vision->layout == ImageLayout::kRowPairs) {
+    mark_spans();
   }
   const std::size_t streams = size(config_.streams);
   streams_ = arena.floats(rows_ * streams * size(config_.hidden));
@@ -94,6 +97,29 @@ Step::Step(const StepContext& context, std::span<const SequenceRows> batch, CutM
                         .overrides = any_override ? overrides : nullptr,
                         .table = context.weights.embed,
                         .out = streams_});
+}
+
+// Rows inside an image see all of it (spec model 4.5, V4-Vision).
+void Step::mark_spans() {
+  span_begin_ = context_.arena.array<std::int64_t>(rows_);
+  span_end_ = context_.arena.array<std::int64_t>(rows_);
+  for (std::size_t t = 0; t < rows_; ++t) {
+    span_begin_[t] = positions_[t];
+    span_end_[t] = positions_[t] + 1;
+  }
+  for (std::size_t i = 0; i < batch_.size(); ++i) {
+    const std::int64_t first = sequences_[i].first_position;
+    for (const ImageRange& image : batch_[i].images) {
+      GALLEY_ASSERT(image.begin >= first);
+      GALLEY_ASSERT(image.begin < image.end);
+      GALLEY_ASSERT(image.end <= first + static_cast<std::int64_t>(sequences_[i].batch_rows));
+      for (std::int64_t p = image.begin; p < image.end; ++p) {
+        const std::size_t t = sequences_[i].batch_begin + static_cast<std::size_t>(p - first);
+        span_begin_[t] = image.begin;
+        span_end_[t] = image.end;
+      }
+    }
+  }
 }
 
 // ---- pieces
@@ -310,6 +336,8 @@ float* Step::attention(const BlockWeights& block, int layer, int stage, const fl
   context_.stream.attention({.sequences = keep_alive(sequences_),
                              .positions = positions_,
                              .window_begin = window_begin_,
+                             .span_begin = span_begin_,
+                             .span_end = span_end_,
                              .heads = heads,
                              .width = width,
                              .window = size(config_.window),
@@ -687,6 +715,7 @@ void Step::cross_cut(int layer) {
 }
 
 void Step::drop_rows(const std::vector<std::int32_t>& kept) {
+  GALLEY_ASSERT(span_begin_ == nullptr);  // no family has both a cut and spans that see themselves
   const std::size_t n = size(config_.streams);
   const std::size_t width = n * size(config_.hidden);
   Arena& arena = context_.arena;

@@ -70,6 +70,7 @@ class Step {
             bool inverse = false);
   void quantise_row(float* x, std::size_t width);
 
+  void mark_spans();
   void run_block(const BlockWeights& block, int layer, int stage);
   float* attention(const BlockWeights& block, int layer, int stage, const float* x);
   float* window_row(const BlockWeights& block, const float* x, std::span<const float> frequencies);
@@ -108,6 +109,8 @@ class Step {
   std::int64_t* positions_ = nullptr;
   std::int64_t* window_begin_ = nullptr;
   std::uint8_t* is_image_ = nullptr;
+  std::int64_t* span_begin_ = nullptr;  // [rows]; null: every row attends causally
+  std::int64_t* span_end_ = nullptr;
   float* streams_ = nullptr;  // [rows, n, H]
   float* pre_ = nullptr;      // [rows, n]
   std::int32_t* list_ = nullptr;
@@ -115,7 +118,6 @@ class Step {
   std::size_t candidate_stride_ = 0;
   bool compressed_before_cut_ = false;  // the cut layer's rows are already stored
   float* features_ = nullptr;
-  std::size_t features_done_ = 0;
   float* logits_ = nullptr;
   std::size_t logits_rows_ = 0;
 };

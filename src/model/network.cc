@@ -35,6 +35,11 @@ Network::Network(Checkpoint checkpoint,
   const auto dims = static_cast<std::size_t>(config.rope_dims);
   rope_window_ = kernels::reference::rope_frequencies(config.rope_theta, dims, nullptr);
   rope_compress_ = kernels::reference::rope_frequencies(config.compress_rope_theta, dims, &yarn);
+  if (config.vision) {
+    vision_.emplace(*config.vision, bind_vision(checkpoint_),
+                    static_cast<std::size_t>(config.hidden), device,
+                    numerics.bf16 ? kernels::Round::kBf16 : kernels::Round::kNone);
+  }
 }
 
 std::unique_ptr<Sequence> Network::new_sequence() {

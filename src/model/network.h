@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "model/checkpoint.h"
 #include "model/plan.h"
 #include "model/sequence.h"
+#include "model/vision.h"
 #include "model/weights.h"
 
 namespace galley::model {
@@ -30,12 +32,24 @@ struct Numerics {
 // kCompact.
 enum class CutMode : std::uint8_t { kOff, kCompact, kMask };
 
-// Consecutive tokens of one sequence, to be fed at its length.
+// Positions [begin, end) of an image's span in a sequence, START to END.
+struct ImageRange {
+  std::int64_t begin{};
+  std::int64_t end{};
+};
+
+// Consecutive tokens of one sequence, to be fed at its length. A row with an embedding belongs to
+// an image, as does V4.1's image token: it is routed with bias_vl and dead to the engram (spec
+// model 6.1, 7.2). Its token id is not looked up; V4-Vision has no id for it, so any of the
+// vocabulary will do.
 struct SequenceRows {
   Sequence* sequence{};
   std::span<const std::int32_t> tokens;
   std::span<const float* const>
       embeddings;  // empty, or one a token; not null there: used instead of the table (images)
+  // Spans that these rows hold whole, padding in front left out. V4-Vision attends inside a span in
+  // both directions and needs them (spec model 4.5); V4.1 is causal and does not look at them.
+  std::span<const ImageRange> images;
   std::int64_t window_begin = 0;  // replay after a hit: no window looks below (spec model 8.5)
   std::int64_t write_floor = 0;   // compressed rows of groups that end at or below stay as stored
   std::int64_t prompt_tokens =
@@ -95,7 +109,10 @@ class Network {
 
   [[nodiscard]] const ModelPlan& plan() const { return checkpoint_.plan(); }
   [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
+  [[nodiscard]] const Numerics& numerics() const { return numerics_; }
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
+  // Null when the checkpoint has no vision tower.
+  [[nodiscard]] VisionTower* vision() { return vision_ ? &*vision_ : nullptr; }
 
   // Feeds every part's tokens; a row's numbers do not depend on what else is in the batch.
   [[nodiscard]] ForwardResult forward(std::span<const SequenceRows> batch,
@@ -121,6 +138,7 @@ class Network {
   Arena arena_;
   std::vector<float> rope_window_;    // layers without compression
   std::vector<float> rope_compress_;  // layers with
+  std::optional<VisionTower> vision_;
   std::unique_ptr<kernels::Stream> stream_;
 };
 

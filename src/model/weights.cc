@@ -47,7 +47,7 @@ class Binder {
     return out;
   }
 
-  [[nodiscard]] BlockWeights block(int experts, bool hash_routing, Family family) const {
+  [[nodiscard]] BlockWeights block(int experts, bool hash_routing, bool image_routing) const {
     BlockWeights out;
     out.attention_mix = mix("hc_attn");
     out.ffn_mix = mix("hc_ffn");
@@ -67,7 +67,7 @@ class Binder {
     } else {
       out.gate_bias = vector("ffn.gate.bias");
     }
-    if (family == Family::kV41) {
+    if (image_routing) {
       out.gate_bias_image = vector("ffn.gate.bias_vl");
     }
     for (int e = 0; e < experts; ++e) {
@@ -160,7 +160,8 @@ DraftWeights bind_draft(const Checkpoint& checkpoint) {
   DraftWeights out;
   for (int stage = 0; stage < plan.draft_stages; ++stage) {
     const Binder binder(checkpoint, fmt::format("mtp.{}.", stage));
-    out.stages.push_back(binder.block(plan.config.draft->experts, false, family));
+    out.stages.push_back(
+        binder.block(plan.config.draft->experts, false, plan.config.image_routing()));
   }
   const Binder first(checkpoint, "mtp.0.");
   const Binder last(checkpoint, fmt::format("mtp.{}.", plan.draft_stages - 1));
@@ -193,7 +194,8 @@ Result<ModelWeights> bind_weights(const Checkpoint& checkpoint) {
   for (int layer = 0; layer < config.layers; ++layer) {
     const LayerPlan& role = plan.layers[static_cast<std::size_t>(layer)];
     const Binder binder(checkpoint, fmt::format("layers.{}.", layer));
-    weights.layers.push_back(binder.block(config.experts, role.hash_routing, config.family));
+    weights.layers.push_back(
+        binder.block(config.experts, role.hash_routing, config.image_routing()));
     bind_compression(binder, role, layer, config.family, weights.layers.back());
   }
   if (config.engram) {
