@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <xxhash.h>
 
 namespace galley::model {
 namespace {
+
+// Ten times and more what released models have; they bound the list of tensors a configuration can
+// ask for, and the search for engram's primes.
+constexpr std::int64_t kExpertsMax = std::int64_t{1} << 18U;  // over all layers
+constexpr std::int64_t kEngramPrimesMax = 4096;
+constexpr int kDraftStagesMax = 16;
 
 std::unexpected<Error> broken(std::string where, std::string what) {
   return fail(Code::kInvalidArgument, std::move(what), std::move(where));
@@ -41,6 +48,10 @@ Result<void> check_shapes(const ModelConfig& config) {
   }
   if (config.window > kBlockTokens) {
     return broken("sliding_window", "must be at most 128, a block");
+  }
+  if (std::int64_t{config.experts} * config.layers > kExpertsMax) {
+    return broken("n_routed_experts",
+                  fmt::format("times num_hidden_layers must be at most {}", kExpertsMax));
   }
   return {};
 }
@@ -114,7 +125,20 @@ Result<void> check_extras(const ModelConfig& config, int cut) {
     if (config.engram->layers.size() != config.engram->table_rows.size()) {
       return broken("engram_num_embeddings", "want one entry for each of engram_layer_ids");
     }
-    for (const int layer : config.engram->layers) {
+    const std::vector<int>& layers = config.engram->layers;
+    if (std::ranges::adjacent_find(layers, std::greater_equal{}) != layers.end()) {
+      return broken("engram_layer_ids", "must ascend");
+    }
+    if (std::ssize(layers) * (config.engram->ngram_max - 1) * config.engram->heads >
+        kEngramPrimesMax) {
+      return broken(
+          "engram_n_heads",
+          fmt::format("times n-gram sizes and layers must be at most {}", kEngramPrimesMax));
+    }
+    if (config.engram->pad_token >= config.vocabulary) {
+      return broken("engram_pad_token_id", "is outside the vocabulary");
+    }
+    for (const int layer : layers) {
       if (layer >= config.layers || (cut >= 0 && layer >= cut)) {
         return broken("engram_layer_ids",
                       fmt::format("layer {} does not lie below the prefill cut", layer));
@@ -134,6 +158,12 @@ Result<void> check_extras(const ModelConfig& config, int cut) {
         return broken("dspark_target_layer_ids",
                       "must be layers that all lie on one side of the prefill cut");
       }
+    }
+    if (config.draft->experts_per_token > config.draft->experts ||
+        config.draft->experts > kExpertsMax) {
+      return broken(
+          "dspark_num_experts_per_tok",
+          fmt::format("must be at most dspark_n_routed_experts, at most {}", kExpertsMax));
     }
     if (config.draft->noise_token >= config.vocabulary) {
       return broken("dspark_noise_token_id", "is outside the vocabulary");
@@ -310,6 +340,10 @@ Result<ModelPlan> make_plan(ModelConfig config, int draft_stages) {
     }
   }
   GALLEY_CHECK_OK(check_extras(config, cut));
+  if (draft_stages < 0 || draft_stages > kDraftStagesMax) {
+    return broken("mtp",
+                  fmt::format("{} draft stages, want at most {}", draft_stages, kDraftStagesMax));
+  }
   ModelPlan plan;
   plan.draft_stages = draft_stages;
   plan.cut = cut;

@@ -96,7 +96,7 @@ struct ModelWeights {
 };
 
 // Error: an engram token map (engram_token_map.bin) that is missing, or does not fit vocabulary or
-// table.
+// table; a small parameter that is not finite; an expert id out of range. Matrices are not read.
 [[nodiscard]] Result<ModelWeights> bind_weights(const Checkpoint& checkpoint);
 
 }  // namespace galley::model
