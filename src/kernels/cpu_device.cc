@@ -26,6 +26,7 @@ thread_local int no_sync_depth = 0;
 
 constexpr std::size_t kRowsPerTask = 8;
 constexpr std::size_t kOutputsPerTask = 16;
+constexpr std::size_t kDiskRowsPerTask = 256;  // reads under way together
 
 class CpuEvent final : public Event {
  public:
@@ -382,13 +383,41 @@ class CpuStream final : public Stream {
     });
   }
 
-  void engram_gather(const EngramGatherArgs& a) override {
-    by_rows(a.rows, [a](std::size_t t) {
-      for (std::size_t c = 0; c < a.columns; ++c) {
-        const auto id = static_cast<std::size_t>(a.row_ids[t * a.columns + c]);
-        dequantise_row(a.table, id,
-                       {a.out + (t * a.columns + c) * a.table.columns, a.table.columns});
-      }
+  void read_rows(const ReadRowsArgs& a) override {
+    executor_.post([this, a] {
+      pool_.run((a.rows + kDiskRowsPerTask - 1) / kDiskRowsPerTask, [&](std::size_t task) {
+        const std::size_t begin = task * kDiskRowsPerTask;
+        const std::size_t end = std::min(a.rows, begin + kDiskRowsPerTask);
+        const std::size_t row = a.table->row_bytes();
+        const std::size_t scale = a.table->scale_bytes();
+        const auto at = [](std::uint64_t offset, std::int64_t id, std::size_t bytes) {
+          return offset + static_cast<std::uint64_t>(id) * bytes;
+        };
+        // All are asked for before the first is waited for.
+        for (std::size_t i = begin; i < end; ++i) {
+          a.table->data.expect(at(a.table->data_offset, a.row_ids[i], row), row);
+          if (scale > 0) {
+            a.table->scales.expect(at(a.table->scales_offset, a.row_ids[i], scale), scale);
+          }
+        }
+        for (std::size_t i = begin; i < end; ++i) {
+          const bool done =
+              a.table->data.read(at(a.table->data_offset, a.row_ids[i], row),
+                                 {a.data + i * row, row}) &&
+              (scale == 0 || a.table->scales.read(at(a.table->scales_offset, a.row_ids[i], scale),
+                                                  {a.scales + i * scale, scale}));
+          if (!done) {
+            a.failed->store(true);
+            return;
+          }
+        }
+      });
+    });
+  }
+
+  void widen(const WidenArgs& a) override {
+    by_rows(a.weight.rows, [a](std::size_t t) {
+      dequantise_row(a.weight, t, {a.out + t * a.weight.columns, a.weight.columns});
     });
   }
 

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "kernels/disk_table.h"
 #include "kernels/reference/ops.h"
 #include "kernels/weight.h"
 
@@ -288,12 +290,20 @@ struct EngramHashArgs {
   std::int64_t* row_ids{};  // [rows, (ngram - 1) * heads]
 };
 
-struct EngramGatherArgs {
+// Rows of a table on disk, as stored: row i of the result is row row_ids[i] of the table.
+struct ReadRowsArgs {
   std::size_t rows{};
-  std::size_t columns{};  // (ngram - 1) * heads
-  Weight table;           // kFp8Row, one table row an id
+  const DiskTable* table{};
   const std::int64_t* row_ids{};
-  float* out{};  // [rows, columns * table.columns]
+  std::byte* data{};            // [rows, table->row_bytes()]
+  std::byte* scales{};          // [rows, table->scale_bytes()]
+  std::atomic<bool>* failed{};  // set when a row cannot be read; the rest is then undefined
+};
+
+// out[t] = row t of `weight` in float32, t < weight.rows.
+struct WidenArgs {
+  Weight weight;
+  float* out{};  // [weight.rows, weight.columns]
 };
 
 struct EngramAddArgs {
@@ -367,7 +377,8 @@ class Stream {
   virtual void route(const RouteArgs& args) = 0;
   virtual void experts(const ExpertsArgs& args) = 0;
   virtual void engram_hash(const EngramHashArgs& args) = 0;
-  virtual void engram_gather(const EngramGatherArgs& args) = 0;
+  virtual void read_rows(const ReadRowsArgs& args) = 0;
+  virtual void widen(const WidenArgs& args) = 0;
   virtual void engram_add(const EngramAddArgs& args) = 0;
   virtual void gather(const GatherArgs& args) = 0;
   virtual void position_bias(const PositionBiasArgs& args) = 0;

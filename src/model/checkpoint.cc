@@ -500,6 +500,23 @@ kernels::Weight Checkpoint::matrix(std::string_view tensor) const {
   return weight;
 }
 
+Result<kernels::DiskTable> Checkpoint::disk_table(std::string_view tensor) const {
+  kernels::DiskTable table;
+  table.shape = matrix(tensor);
+  const auto place = [&](std::string_view part, std::uint64_t& offset) -> Result<RowFile> {
+    const Stored& stored = stored_.find(part)->second;
+    offset = files_[stored.file].offset_of(stored.view);
+    return RowFile::open(paths_[stored.file]);
+  };
+  GALLEY_TRY(table.data, place(tensor, table.data_offset));
+  if (table.shape.scale_format != kernels::ScaleFormat::kNone) {
+    GALLEY_TRY(table.scales, place(scale_name(tensor), table.scales_offset));
+  }
+  table.shape.data = nullptr;
+  table.shape.scales = nullptr;
+  return table;
+}
+
 std::vector<std::int64_t> Checkpoint::ids(std::string_view tensor) const {
   const TensorView* const view = find(tensor);
   GALLEY_ASSERT(view != nullptr);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/disk_table.h"
 #include "kernels/weight.h"
 #include "model/plan.h"
 #include "model/safetensors.h"
@@ -50,6 +51,8 @@ class Checkpoint {
   [[nodiscard]] std::vector<float> vector(std::string_view name) const;
   [[nodiscard]] kernels::Weight matrix(std::string_view name) const;
   [[nodiscard]] std::vector<std::int64_t> ids(std::string_view name) const;
+  // The same matrix left on disk, to be read by row. Error: the file cannot be opened again.
+  [[nodiscard]] Result<kernels::DiskTable> disk_table(std::string_view name) const;
 
   // Where a tensor lies, for messages: "DIR/model.safetensors: NAME", NAME as the file spells it;
   // the directory for a tensor that no file has.

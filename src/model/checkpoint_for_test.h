@@ -48,6 +48,8 @@ struct CheckpointForTest {
   };
   nlohmann::json config;
   std::map<std::string, Tensor> tensors;
+  // Bytes of tensors that are zeros on disk and take no room there (a hole at the file's end).
+  std::map<std::string, std::uint64_t> holes;
   std::string token_map;
 
   // `family`: "v4" or "v41", of tests/golden.
@@ -87,6 +89,11 @@ struct CheckpointForTest {
                       {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
       data += tensor.bytes;
     }
+    std::uint64_t end = data.size();
+    for (const auto& [name, bytes] : holes) {
+      header[name]["data_offsets"] = {end, end + bytes};
+      end += bytes;
+    }
     edit(header);
     const std::string text = header.dump();
     const std::uint64_t length = text.size();
@@ -97,7 +104,13 @@ struct CheckpointForTest {
 
   void write(const std::filesystem::path& folder) const {
     write_for_test(folder / "config.json", config.dump());
-    write_for_test(folder / "model.safetensors", file([](nlohmann::json&) {}));
+    const std::filesystem::path model = folder / "model.safetensors";
+    write_for_test(model, file([](nlohmann::json&) {}));
+    std::uint64_t size = std::filesystem::file_size(model);
+    for (const auto& [name, bytes] : holes) {
+      size += bytes;
+    }
+    std::filesystem::resize_file(model, size);
     if (!token_map.empty()) {
       write_for_test(folder / "engram_token_map.bin", token_map);
     }

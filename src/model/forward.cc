@@ -580,25 +580,52 @@ void Step::select(const BlockWeights& block, int layer, const Attended& attended
 // ---- engram (spec model 7)
 // --------------------------------------------------------------------------------------
 
-void Step::engram(const EngramWeights& weights, int layer) {
+// Rows are known as soon as tokens are, so they are read while the layers below compute.
+void Step::fetch_engram_rows() {
   const EngramConfig& engram = *config_.engram;
   const std::size_t columns = size((engram.ngram_max - 1) * engram.heads);
-  auto* const ids = context_.arena.array<std::int64_t>(rows_ * columns);
   std::vector<const std::int32_t*> histories;
   for (const SequenceRows& part : batch_) {
     histories.push_back(part.sequence->history().data());
   }
-  context_.stream.engram_hash(
-      {.sequences = keep_alive(sequences_),
-       .histories = keep_alive(std::move(histories)),
-       .layout = &weights.layout,
-       .ngram = engram.ngram_max,
-       .heads = engram.heads,
-       .pad = context_.weights.token_map[static_cast<std::size_t>(engram.pad_token)],
-       .row_ids = ids});
-  float* const rows = context_.arena.floats(rows_ * columns * size(engram.head_dim));
-  context_.stream.engram_gather(
-      {.rows = rows_, .columns = columns, .table = weights.table, .row_ids = ids, .out = rows});
+  const auto sequences = keep_alive(sequences_);
+  const auto kept_histories = keep_alive(std::move(histories));
+  for (std::size_t i = 0; i < engram.layers.size(); ++i) {
+    const EngramWeights& weights = *context_.weights.layers[size(engram.layers[i])].engram;
+    const std::size_t count = rows_ * columns;
+    auto* const ids = context_.arena.array<std::int64_t>(count);
+    context_.disk.engram_hash(
+        {.sequences = sequences,
+         .histories = kept_histories,
+         .layout = &weights.layout,
+         .ngram = engram.ngram_max,
+         .heads = engram.heads,
+         .pad = context_.weights.token_map[static_cast<std::size_t>(engram.pad_token)],
+         .row_ids = ids});
+    auto* const data = context_.arena.array<std::byte>(count * weights.table.row_bytes());
+    auto* const scales = context_.arena.array<std::byte>(count * weights.table.scale_bytes());
+    context_.disk.read_rows({.rows = count,
+                             .table = &weights.table,
+                             .row_ids = ids,
+                             .data = data,
+                             .scales = scales,
+                             .failed = &read_failed_});
+    context_.disk.record(*context_.rows_read[i]);
+    kernels::Weight rows = weights.table.shape;
+    rows.rows = count;
+    rows.data = data;
+    rows.scales = scales;
+    fetched_.push_back({ids, rows});
+  }
+}
+
+void Step::engram(const EngramWeights& weights, int layer) {
+  const std::vector<int>& layers = config_.engram->layers;
+  const auto index = static_cast<std::size_t>(std::ranges::find(layers, layer) - layers.begin());
+  const FetchedRows& fetched = fetched_[index];
+  float* const rows = context_.arena.floats(fetched.rows.rows * fetched.rows.columns);
+  context_.stream.wait(*context_.rows_read[index]);
+  context_.stream.widen({.weight = fetched.rows, .out = rows});
   const float* const kv = linear(rows, weights.wkv);
   const std::size_t n = size(config_.streams);
   float* const gates = context_.arena.floats(rows_ * n);
@@ -615,7 +642,8 @@ void Step::engram(const EngramWeights& weights, int layer) {
                               .round = round()});
   if (context_.probe != nullptr) {
     probe(layer, -1, "engram_gate", gates, n);
-    probe_integers(layer, -1, "engram_ids", std::vector<std::int64_t>(ids, ids + rows_ * columns));
+    probe_integers(layer, -1, "engram_ids",
+                   std::vector<std::int64_t>(fetched.ids, fetched.ids + fetched.rows.rows));
   }
 }
 
@@ -755,6 +783,9 @@ void Step::capture(int layer) {
 
 void Step::run_layers() {
   const bool v41 = config_.family == Family::kV41;
+  if (config_.engram) {
+    fetch_engram_rows();
+  }
   for (int layer = 0; layer < config_.layers; ++layer) {
     const LayerPlan& role = context_.plan.layers[size(layer)];
     const BlockWeights& block = context_.weights.layers[size(layer)];

@@ -165,7 +165,8 @@ Result<void> bind_engram(const Checkpoint& checkpoint,
     const Binder binder(checkpoint, fmt::format("layers.{}.engram.", engram.layers[i]), error);
     EngramWeights& out =
         weights.layers[static_cast<std::size_t>(engram.layers[i])].engram.emplace();
-    out.table = binder.matrix("embed");
+    GALLEY_TRY(out.table, checkpoint.disk_table(
+                              fmt::format("layers.{}.engram.embed.weight", engram.layers[i])));
     out.wkv = binder.matrix("wkv");
     out.q_weight = binder.vector("q_weight");
     out.k_weight = binder.vector("k_weight");
