@@ -8,6 +8,7 @@
 
 #include "kernels/disk_table.h"
 #include "kernels/reference/ops.h"
+#include "kernels/reference/pack.h"
 #include "kernels/weight.h"
 
 // What computes: memory, in-order streams, events, and the operations of the network. The forward
@@ -152,16 +153,16 @@ struct RingView {
   std::size_t width{};
 };
 
-// Rows that are kept for ever, in blocks: row j lives in block j / rows_per_block.
+// Rows that are kept for ever, packed, in blocks: row j lives in block j / rows_per_block.
 struct PagedView {
-  float* const* blocks{};
+  std::byte* const* blocks{};
   std::size_t rows_per_block{};
-  std::size_t offset{};  // of this kind of row in a block, in floats
-  std::size_t width{};
+  std::size_t offset{};  // of this kind of row in a block, in bytes
+  RowFormat format;
 
-  [[nodiscard]] float* row(std::int64_t j) const {
+  [[nodiscard]] std::byte* row(std::int64_t j) const {
     const auto index = static_cast<std::size_t>(j);
-    return blocks[index / rows_per_block] + offset + index % rows_per_block * width;
+    return blocks[index / rows_per_block] + offset + index % rows_per_block * format.bytes();
   }
 };
 
@@ -193,7 +194,7 @@ struct PagedWriteArgs {
   std::span<const std::int64_t>
       write_floors;  // groups that end at or below are not written (replay)
   std::int64_t ratio{};
-  const float* x{};  // [rows, width]; only rows that close a group are read
+  const float* x{};  // [rows, width], packed on the way; only rows that close a group are read
 };
 
 // Index selection of one layer. Row t at position p sees keys j < (p + 1) / ratio.

@@ -12,13 +12,24 @@ namespace {
 
 using kernels::Round;
 
-constexpr std::size_t kWindowBlockV41 = 32;  // channels an FP8 scale of a window row
-constexpr std::size_t kWindowBlockV4 = 64;
-constexpr std::size_t kIndexBlock = 32;
-constexpr std::size_t kRowBlockV41 = 16;
+constexpr std::size_t kIndexBlock = 32;  // channels an FP4 scale of an index query
 
 std::size_t size(int value) {
   return static_cast<std::size_t>(value);
+}
+
+kernels::Quantiser quantiser_of(kernels::RowCodec codec) {
+  switch (codec) {
+    case kernels::RowCodec::kF32:
+      return kernels::Quantiser::kNone;
+    case kernels::RowCodec::kFp8:
+      return kernels::Quantiser::kFp8;
+    case kernels::RowCodec::kFp4:
+      return kernels::Quantiser::kFp4;
+    case kernels::RowCodec::kFp4E4m3:
+      return kernels::Quantiser::kFp4E4m3;
+  }
+  std::unreachable();
 }
 
 float inverse_root(double value) {
@@ -162,18 +173,18 @@ void Step::rope(float* x,
                         .round = round()});
 }
 
-// Window rows, and V4's compressed rows (spec model 2.3, 4.1).
+// A window row, in place (spec model 2.3, 4.1).
 void Step::quantise_row(float* x, std::size_t width) {
   if (!context_.numerics.kv_quantise) {
     return;
   }
-  const bool v41 = config_.family == Family::kV41;
+  const kernels::RowFormat& format = context_.plan.cache.window_row;
   context_.stream.quantise({.rows = rows_,
                             .width = width,
-                            .channels = v41 ? width : width - size(config_.rope_dims),
+                            .channels = format.plain,
                             .x = x,
-                            .quantiser = kernels::Quantiser::kFp8,
-                            .block = v41 ? kWindowBlockV41 : kWindowBlockV4});
+                            .quantiser = quantiser_of(format.codec),
+                            .block = format.block});
 }
 
 void Step::probe(int layer, int stage, const char* what, const float* values, std::size_t width) {
@@ -445,12 +456,24 @@ float* Step::pool(const CompressorWeights& weights,
   return pooled;
 }
 
-void Step::store(int layer, const float* x, bool keys) {
+// Stores the rows that close a group, quantised: packing does it, or where blocks hold float32 the
+// fake quantiser of the same format.
+void Step::store(int layer, float* x, bool keys) {
+  const CacheSource& source = context_.plan.cache.source(layer);
+  const kernels::RowFormat& format = keys ? source.key : source.row;
   std::vector<kernels::PagedView> pages;
   std::vector<std::int64_t> floors;
   for (const SequenceRows& part : batch_) {
     pages.push_back(keys ? part.sequence->keys(layer) : part.sequence->rows(layer));
     floors.push_back(part.write_floor);
+  }
+  if (context_.numerics.kv_quantise && pages.front().format.codec == kernels::RowCodec::kF32) {
+    context_.stream.quantise({.rows = rows_,
+                              .width = format.width,
+                              .channels = format.plain,
+                              .x = x,
+                              .quantiser = quantiser_of(format.codec),
+                              .block = format.block});
   }
   context_.stream.paged_write({.sequences = keep_alive(sequences_),
                                .pages = keep_alive(std::move(pages)),
@@ -466,7 +489,6 @@ void Step::compress_v4(const BlockWeights& block, int layer, const float* x) {
                              rings(layer, Sequence::Raw::kGate));
   float* const row = norm(pooled, block.compressor.norm, width);
   rope(row, 1, width, context_.rope_compress, role.ratio);
-  quantise_row(row, width);
   store(layer, row, false);
   if (role.role != LayerRole::kCsa) {
     return;
@@ -478,14 +500,8 @@ void Step::compress_v4(const BlockWeights& block, int layer, const float* x) {
                 rings(layer, Sequence::Raw::kIndexGate)),
            index.norm, index_width);
   rope(key, 1, index_width, context_.rope_compress, role.ratio);
-  context_.stream.quantise({.rows = rows_,
-                            .width = index_width,
-                            .channels = index_width,
-                            .x = key,
-                            .quantiser = context_.numerics.kv_quantise ? kernels::Quantiser::kFp4
-                                                                       : kernels::Quantiser::kNone,
-                            .block = kIndexBlock,
-                            .hadamard = true});
+  context_.stream.quantise(
+      {.rows = rows_, .width = index_width, .channels = index_width, .x = key, .hadamard = true});
   store(layer, key, true);
 }
 
@@ -503,20 +519,6 @@ void Step::compress_v41(const BlockWeights& block, int layer, const float* x) {
       norm(linear(latent, block.indexer.wk, false), block.indexer.k_norm, index_width);
   rope(key, 1, index_width, context_.rope_compress, role.ratio);
   rope(latent, 1, width, context_.rope_compress, role.ratio);
-  if (context_.numerics.kv_quantise) {
-    context_.stream.quantise({.rows = rows_,
-                              .width = index_width,
-                              .channels = index_width,
-                              .x = key,
-                              .quantiser = kernels::Quantiser::kFp4,
-                              .block = kIndexBlock});
-    context_.stream.quantise({.rows = rows_,
-                              .width = width,
-                              .channels = width,
-                              .x = latent,
-                              .quantiser = kernels::Quantiser::kFp4E4m3,
-                              .block = kRowBlockV41});
-  }
   store(layer, key, true);
   store(layer, latent, false);
 }

@@ -90,7 +90,7 @@ class Step {
               std::size_t width,
               std::vector<kernels::RingView> values,
               std::vector<kernels::RingView> gates);
-  void store(int layer, const float* x, bool keys);
+  void store(int layer, float* x, bool keys);
   void select(const BlockWeights& block, int layer, const Attended& attended);
   void fetch_engram_rows();
   void engram(const EngramWeights& weights, int layer);

@@ -23,7 +23,11 @@ Network::Network(Checkpoint checkpoint,
       weights_(std::move(weights)),
       device_(device),
       numerics_(numerics),
-      pool_(checkpoint_.plan(), device),
+      // Rows that keep channels in bfloat16 (V4) lose nothing only where those were rounded.
+      pool_(checkpoint_.plan(),
+            device,
+            numerics.kv_quantise &&
+                (numerics.bf16 || checkpoint_.plan().config.family == Family::kV41)),
       arena_(device),
       stream_(device.create_stream()),
       disk_stream_(device.create_stream()) {
