@@ -72,10 +72,9 @@ Result<bool> inspect(const std::string& directory) {
 }
 
 Result<bool> verify(const std::string& directory) {
-  GALLEY_TRY(const model::Checkpoint checkpoint, model::Checkpoint::open(directory));
-  const auto problems = checkpoint.verify(true);
+  GALLEY_TRY(const auto problems, model::Checkpoint::verify(directory, true));
   for (const model::Checkpoint::Problem& problem : problems) {
-    fmt::print("{}: {}\n", problem.tensor, problem.what);
+    fmt::print("{} {}\n", problem.where, problem.what);
   }
   fmt::print("{} problems\n", problems.size());
   return problems.empty();

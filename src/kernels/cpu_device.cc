@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ thread_local int no_sync_depth = 0;
 
 constexpr std::size_t kRowsPerTask = 8;
 constexpr std::size_t kOutputsPerTask = 16;
+constexpr std::size_t kDiskRowsPerTask = 256;  // reads under way together
 
 class CpuEvent final : public Event {
  public:
@@ -321,15 +323,15 @@ class CpuStream final : public Stream {
 
   void paged_write(const PagedWriteArgs& a) override {
     executor_.post([this, a] {
-      pool_.run(a.sequences.size(), [&](std::size_t i) {
+      pool_.run(batch_rows(a.sequences), [&](std::size_t t) {
+        const std::size_t i = sequence_of(a.sequences, t);
         const SequenceView& sequence = a.sequences[i];
-        for (std::size_t r = 0; r < sequence.batch_rows; ++r) {
-          const std::int64_t end = sequence.first_position + static_cast<std::int64_t>(r) + 1;
-          if (end % a.ratio == 0 && end > a.write_floors[i]) {
-            const PagedView& pages = a.pages[i];
-            std::copy_n(a.x + (sequence.batch_begin + r) * pages.width, pages.width,
-                        pages.row(end / a.ratio - 1));
-          }
+        const std::int64_t end =
+            sequence.first_position + static_cast<std::int64_t>(t - sequence.batch_begin) + 1;
+        if (end % a.ratio == 0 && end > a.write_floors[i]) {
+          const PagedView& pages = a.pages[i];
+          const std::size_t width = pages.format.width;
+          ref::pack_row(pages.format, {a.x + t * width, width}, pages.row(end / a.ratio - 1));
         }
       });
     });
@@ -337,7 +339,16 @@ class CpuStream final : public Stream {
 
   void select(const SelectArgs& a) override {
     executor_.post([this, a] {
-      pool_.run(batch_rows(a.sequences), [&](std::size_t t) { select_row(a, t); });
+      const std::size_t rows = batch_rows(a.sequences);
+      pool_.run((rows + kRowsPerTask - 1) / kRowsPerTask, [&](std::size_t task) {
+        const std::size_t end = std::min(rows, (task + 1) * kRowsPerTask);
+        for (std::size_t begin = task * kRowsPerTask; begin < end;) {
+          const SequenceView& sequence = a.sequences[sequence_of(a.sequences, begin)];
+          const std::size_t stop = std::min(end, sequence.batch_begin + sequence.batch_rows);
+          select_rows(a, begin, stop);
+          begin = stop;
+        }
+      });
     });
   }
 
@@ -384,13 +395,41 @@ class CpuStream final : public Stream {
     });
   }
 
-  void engram_gather(const EngramGatherArgs& a) override {
-    by_rows(a.rows, [a](std::size_t t) {
-      for (std::size_t c = 0; c < a.columns; ++c) {
-        const auto id = static_cast<std::size_t>(a.row_ids[t * a.columns + c]);
-        dequantise_row(a.table, id,
-                       {a.out + (t * a.columns + c) * a.table.columns, a.table.columns});
-      }
+  void read_rows(const ReadRowsArgs& a) override {
+    executor_.post([this, a] {
+      pool_.run((a.rows + kDiskRowsPerTask - 1) / kDiskRowsPerTask, [&](std::size_t task) {
+        const std::size_t begin = task * kDiskRowsPerTask;
+        const std::size_t end = std::min(a.rows, begin + kDiskRowsPerTask);
+        const std::size_t row = a.table->row_bytes();
+        const std::size_t scale = a.table->scale_bytes();
+        const auto at = [](std::uint64_t offset, std::int64_t id, std::size_t bytes) {
+          return offset + static_cast<std::uint64_t>(id) * bytes;
+        };
+        // All are asked for before the first is waited for.
+        for (std::size_t i = begin; i < end; ++i) {
+          a.table->data.expect(at(a.table->data_offset, a.row_ids[i], row), row);
+          if (scale > 0) {
+            a.table->scales.expect(at(a.table->scales_offset, a.row_ids[i], scale), scale);
+          }
+        }
+        for (std::size_t i = begin; i < end; ++i) {
+          const bool done =
+              a.table->data.read(at(a.table->data_offset, a.row_ids[i], row),
+                                 {a.data + i * row, row}) &&
+              (scale == 0 || a.table->scales.read(at(a.table->scales_offset, a.row_ids[i], scale),
+                                                  {a.scales + i * scale, scale}));
+          if (!done) {
+            a.failed->store(true);
+            return;
+          }
+        }
+      });
+    });
+  }
+
+  void widen(const WidenArgs& a) override {
+    by_rows(a.weight.rows, [a](std::size_t t) {
+      dequantise_row(a.weight, t, {a.out + t * a.weight.columns, a.weight.columns});
     });
   }
 
@@ -509,34 +548,61 @@ class CpuStream final : public Stream {
     });
   }
 
-  static void select_row(const SelectArgs& a, std::size_t t) {
-    const PagedView& keys = a.keys[sequence_of(a.sequences, t)];
-    const std::int64_t visible = (a.positions[t] + 1) / a.ratio;
-    std::vector<float> weights(a.heads);
-    for (std::size_t h = 0; h < a.heads; ++h) {
-      weights[h] = a.weights[t * a.heads + h] * a.weight_scale;
-    }
-    std::uint8_t* const kept =
-        a.candidates == nullptr ? nullptr : a.candidates + t * a.candidate_stride;
-    const std::span<const float> q(a.q + t * a.heads * a.width, a.heads * a.width);
-    std::vector<float> scores(static_cast<std::size_t>(visible),
-                              -std::numeric_limits<float>::infinity());
-    for (std::int64_t j = 0; j < visible; ++j) {
-      const auto block = static_cast<std::size_t>(j) / std::max<std::size_t>(a.candidate_block, 1);
-      if (kept != nullptr && !a.publish_candidates &&
-          ((kept[block / 8] >> (block % 8)) & 1U) == 0) {
-        continue;
+  // Rows [begin, end) of one sequence: each key is unpacked once for all of them.
+  static void select_rows(const SelectArgs& a, std::size_t begin, std::size_t end) {
+    const PagedView& keys = a.keys[sequence_of(a.sequences, begin)];
+    const std::size_t block_size = std::max<std::size_t>(a.candidate_block, 1);
+    std::vector<std::vector<float>> scores;
+    std::vector<float> weights((end - begin) * a.heads);
+    std::int64_t longest = 0;
+    for (std::size_t t = begin; t < end; ++t) {
+      const std::int64_t visible = (a.positions[t] + 1) / a.ratio;
+      longest = std::max(longest, visible);
+      scores.emplace_back(static_cast<std::size_t>(visible),
+                          -std::numeric_limits<float>::infinity());
+      for (std::size_t h = 0; h < a.heads; ++h) {
+        weights[(t - begin) * a.heads + h] = a.weights[t * a.heads + h] * a.weight_scale;
       }
-      scores[static_cast<std::size_t>(j)] = ref::index_score(q, weights, {keys.row(j), a.width});
     }
-    if (a.publish_candidates && kept != nullptr) {
+    std::vector<float> key(a.width);
+    for (std::int64_t j = 0; j < longest; ++j) {
+      const auto index = static_cast<std::size_t>(j);
+      bool unpacked = false;
+      for (std::size_t t = begin; t < end; ++t) {
+        std::vector<float>& row = scores[t - begin];
+        if (index >= row.size() || (!a.publish_candidates && !kept(a, t, index / block_size))) {
+          continue;
+        }
+        if (!unpacked) {
+          ref::unpack_row(keys.format, keys.row(j), key);
+          unpacked = true;
+        }
+        row[index] = ref::index_score({a.q + t * a.heads * a.width, a.heads * a.width},
+                                      {weights.data() + (t - begin) * a.heads, a.heads}, key);
+      }
+    }
+    for (std::size_t t = begin; t < end; ++t) {
+      choose(a, t, scores[t - begin]);
+    }
+  }
+
+  static bool kept(const SelectArgs& a, std::size_t t, std::size_t block) {
+    return a.candidates == nullptr ||
+           ((a.candidates[t * a.candidate_stride + block / 8] >> (block % 8)) & 1U) != 0;
+  }
+
+  // Candidates and list of row t from its scores.
+  static void choose(const SelectArgs& a, std::size_t t, std::vector<float>& scores) {
+    std::uint8_t* const candidates =
+        a.candidates == nullptr ? nullptr : a.candidates + t * a.candidate_stride;
+    if (a.publish_candidates && candidates != nullptr) {
       std::vector<std::uint8_t> positions(scores.size());
       ref::keep_candidates(scores, a.candidate_block, a.candidate_blocks_kept, positions);
-      std::fill_n(kept, a.candidate_stride, std::uint8_t{0});
+      std::fill_n(candidates, a.candidate_stride, std::uint8_t{0});
       for (std::size_t j = 0; j < positions.size(); j += a.candidate_block) {
         const std::size_t block = j / a.candidate_block;
-        kept[block / 8] =
-            static_cast<std::uint8_t>(kept[block / 8] | (positions[j] << (block % 8)));
+        candidates[block / 8] =
+            static_cast<std::uint8_t>(candidates[block / 8] | (positions[j] << (block % 8)));
       }
     }
     const std::vector<std::int32_t> best = ref::top_k(scores, a.top_k);
@@ -571,23 +637,37 @@ class CpuStream final : public Stream {
     for (std::size_t r = 0; a.block_rows_see_all && r < sequence.batch_rows; ++r) {
       keys.push_back(a.kv + (sequence.batch_begin + r) * a.width);
     }
+    std::vector<float> unpacked;
     if (!a.compressed.empty()) {
-      const PagedView& pages = a.compressed[i];
-      if (a.list == nullptr) {
-        for (std::int64_t j = 0; j < (p + 1) / a.ratio; ++j) {
-          keys.push_back(pages.row(j));
-        }
-      } else {
-        for (std::size_t n = 0; n < a.list_stride && a.list[t * a.list_stride + n] >= 0; ++n) {
-          keys.push_back(pages.row(a.list[t * a.list_stride + n]));
-        }
-      }
+      append_compressed(a, t, a.compressed[i], keys, unpacked);
     }
     for (std::size_t h = 0; h < a.heads; ++h) {
       const std::size_t at = (t * a.heads + h) * a.width;
       const std::span<float> out(a.out + at, a.width);
       ref::attend({a.q + at, a.width}, keys, a.scale, a.sinks[h], out);
       round_all(out, a.round);
+    }
+  }
+
+  // The compressed rows that row t sees; `unpacked` holds their values.
+  static void append_compressed(const AttentionArgs& a,
+                                std::size_t t,
+                                const PagedView& pages,
+                                std::vector<const float*>& keys,
+                                std::vector<float>& unpacked) {
+    std::vector<std::int64_t> rows;
+    if (a.list == nullptr) {
+      rows.resize(static_cast<std::size_t>((a.positions[t] + 1) / a.ratio));
+      std::iota(rows.begin(), rows.end(), std::int64_t{0});
+    } else {
+      const std::int32_t* const list = a.list + t * a.list_stride;
+      rows.assign(list, std::find(list, list + a.list_stride, -1));
+    }
+    unpacked.resize(rows.size() * a.width);
+    for (std::size_t n = 0; n < rows.size(); ++n) {
+      const std::span<float> row(unpacked.data() + n * a.width, a.width);
+      ref::unpack_row(pages.format, pages.row(rows[n]), row);
+      keys.push_back(row.data());
     }
   }
 

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "kernels/disk_table.h"
 #include "kernels/reference/ops.h"
+#include "kernels/reference/pack.h"
 #include "kernels/reference/vision.h"
 #include "kernels/weight.h"
 
@@ -152,16 +155,16 @@ struct RingView {
   std::size_t width{};
 };
 
-// Rows that are kept for ever, in blocks: row j lives in block j / rows_per_block.
+// Rows that are kept for ever, packed, in blocks: row j lives in block j / rows_per_block.
 struct PagedView {
-  float* const* blocks{};
+  std::byte* const* blocks{};
   std::size_t rows_per_block{};
-  std::size_t offset{};  // of this kind of row in a block, in floats
-  std::size_t width{};
+  std::size_t offset{};  // of this kind of row in a block, in bytes
+  RowFormat format;
 
-  [[nodiscard]] float* row(std::int64_t j) const {
+  [[nodiscard]] std::byte* row(std::int64_t j) const {
     const auto index = static_cast<std::size_t>(j);
-    return blocks[index / rows_per_block] + offset + index % rows_per_block * width;
+    return blocks[index / rows_per_block] + offset + index % rows_per_block * format.bytes();
   }
 };
 
@@ -193,7 +196,7 @@ struct PagedWriteArgs {
   std::span<const std::int64_t>
       write_floors;  // groups that end at or below are not written (replay)
   std::int64_t ratio{};
-  const float* x{};  // [rows, width]; only rows that close a group are read
+  const float* x{};  // [rows, width], packed on the way; only rows that close a group are read
 };
 
 // Index selection of one layer. Row t at position p sees keys j < (p + 1) / ratio.
@@ -295,12 +298,20 @@ struct EngramHashArgs {
   std::int64_t* row_ids{};  // [rows, (ngram - 1) * heads]
 };
 
-struct EngramGatherArgs {
+// Rows of a table on disk, as stored: row i of the result is row row_ids[i] of the table.
+struct ReadRowsArgs {
   std::size_t rows{};
-  std::size_t columns{};  // (ngram - 1) * heads
-  Weight table;           // kFp8Row, one table row an id
+  const DiskTable* table{};
   const std::int64_t* row_ids{};
-  float* out{};  // [rows, columns * table.columns]
+  std::byte* data{};            // [rows, table->row_bytes()]
+  std::byte* scales{};          // [rows, table->scale_bytes()]
+  std::atomic<bool>* failed{};  // set when a row cannot be read; the rest is then undefined
+};
+
+// out[t] = row t of `weight` in float32, t < weight.rows.
+struct WidenArgs {
+  Weight weight;
+  float* out{};  // [weight.rows, weight.columns]
 };
 
 struct EngramAddArgs {
@@ -428,7 +439,8 @@ class Stream {
   virtual void route(const RouteArgs& args) = 0;
   virtual void experts(const ExpertsArgs& args) = 0;
   virtual void engram_hash(const EngramHashArgs& args) = 0;
-  virtual void engram_gather(const EngramGatherArgs& args) = 0;
+  virtual void read_rows(const ReadRowsArgs& args) = 0;
+  virtual void widen(const WidenArgs& args) = 0;
   virtual void engram_add(const EngramAddArgs& args) = 0;
   virtual void gather(const GatherArgs& args) = 0;
   virtual void position_bias(const PositionBiasArgs& args) = 0;

@@ -1,10 +1,10 @@
 #include "kernels/weight.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/code_tables.h"
 #include "kernels/formats.h"
 
 namespace galley::kernels {
@@ -18,24 +18,10 @@ T load(const std::byte* bytes, std::size_t index) {
   return value;
 }
 
-// Value of every e4m3 code and every e8m0 scale: two loads instead of two calls in the innermost
-// loop.
-struct Tables {
-  std::array<float, 256> e4m3{};
-  std::array<float, 256> e8m0{};
-  Tables() {
-    for (unsigned code = 0; code < 256; ++code) {
-      e4m3[code] = from_e4m3(static_cast<std::uint8_t>(code));
-      e8m0[code] = from_e8m0(static_cast<std::uint8_t>(code));
-    }
-  }
-};
-const Tables kTables;
-
 float scale_at(const Weight& weight, std::size_t index) {
   return weight.scale_format == ScaleFormat::kF32
              ? load<float>(weight.scales, index)
-             : kTables.e8m0[load<std::uint8_t>(weight.scales, index)];
+             : kCodes.e8m0[load<std::uint8_t>(weight.scales, index)];
 }
 
 void dequantise_fp8_row(const Weight& weight, std::size_t row, std::span<float> out) {
@@ -46,7 +32,7 @@ void dequantise_fp8_row(const Weight& weight, std::size_t row, std::span<float> 
     const float scale = scale_at(weight, scale_row + begin / weight.block);
     const std::size_t end = std::min(weight.columns, begin + weight.block);
     for (std::size_t c = begin; c < end; ++c) {
-      out[c] = kTables.e4m3[load<std::uint8_t>(weight.data, row * weight.columns + c)] * scale;
+      out[c] = kCodes.e4m3[load<std::uint8_t>(weight.data, row * weight.columns + c)] * scale;
     }
   }
 }
@@ -57,8 +43,8 @@ void dequantise_fp4_row(const Weight& weight, std::size_t row, std::span<float> 
   for (std::size_t j = 0; j < bytes; ++j) {
     const auto pair = load<std::uint8_t>(weight.data, row * bytes + j);
     const float scale = scale_at(weight, row * scale_columns + 2 * j / weight.block);
-    out[2 * j] = from_e2m1(pair & 15U) * scale;
-    out[2 * j + 1] = from_e2m1(static_cast<std::uint8_t>(pair >> 4U)) * scale;
+    out[2 * j] = kCodes.e2m1[pair][0] * scale;
+    out[2 * j + 1] = kCodes.e2m1[pair][1] * scale;
   }
 }
 

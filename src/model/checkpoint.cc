@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "kernels/formats.h"
+#include "model/tensor_names.h"
 
 namespace galley::model {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kScale = ".scale";
 constexpr std::size_t kShardsMax = 4096;
 constexpr int kFp4Block = 32;
 constexpr int kRowScaleBlock = 32;
@@ -205,10 +207,9 @@ class SpecList {
 std::string scale_name(std::string_view tensor) {
   std::string scale(tensor);
   if (scale.ends_with(kWeight)) {
-    scale.replace(scale.size() - kWeight.size(), kWeight.size(), ".scale");
-  } else {
-    scale += ".scale";
+    scale.resize(scale.size() - kWeight.size());
   }
+  scale += kScale;
   return scale;
 }
 
@@ -252,23 +253,6 @@ Result<std::vector<fs::path>> shards_of(const fs::path& directory) {
   return paths;
 }
 
-int count_draft_stages(const std::vector<Safetensors>& files) {
-  std::set<std::string> stages;
-  for (const Safetensors& file : files) {
-    for (const auto& [tensor, view] : file.tensors()) {
-      std::string_view rest = tensor;
-      if (rest.starts_with("model.")) {
-        rest.remove_prefix(6);
-      }
-      if (rest.starts_with("mtp.")) {
-        rest.remove_prefix(4);
-        stages.emplace(rest.substr(0, rest.find('.')));
-      }
-    }
-  }
-  return static_cast<int>(stages.size());
-}
-
 template <class T>
 T load(std::span<const std::byte> bytes, std::size_t index) {
   T value;
@@ -302,6 +286,27 @@ bool all_finite(const TensorView& view) {
         break;
       default:
         return true;
+    }
+  }
+  return true;
+}
+
+// F32 scales; the others cannot be zero or negative.
+bool all_positive(const TensorView& view) {
+  const auto count = static_cast<std::size_t>(view.dtype == Dtype::kF32 ? view.elements() : 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!(load<float>(view.bytes, i) > 0)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ids_below(const TensorView& view, std::int64_t limit) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(view.elements()); ++i) {
+    const auto id = load<std::int64_t>(view.bytes, i);
+    if (id < 0 || id >= limit) {
+      return false;
     }
   }
   return true;
@@ -343,39 +348,74 @@ std::vector<TensorSpec> expected_tensors(const ModelPlan& plan) {
 }
 
 Result<Checkpoint> Checkpoint::open(const fs::path& directory) {
+  GALLEY_TRY(Checkpoint out, read(directory));
+  if (std::vector<Problem> problems = out.structure_problems(); !problems.empty()) {
+    return fail(Code::kCorruption, std::move(problems.front().what),
+                std::move(problems.front().where));
+  }
+  return out;
+}
+
+Result<Checkpoint> Checkpoint::read(const fs::path& directory) {
   Checkpoint out;
   out.directory_ = directory;
   GALLEY_TRY(ModelConfig config, load_config(directory));
   GALLEY_TRY(const std::vector<fs::path> shards, shards_of(directory));
   for (const fs::path& shard : shards) {
-    GALLEY_TRY(Safetensors file, Safetensors::open(shard));
-    out.files_.push_back(std::move(file));
+    GALLEY_CHECK_OK(out.add_file(shard));
   }
-  Result<ModelPlan> plan = make_plan(std::move(config), count_draft_stages(out.files_));
+  std::set<std::string_view> stages;
+  for (const auto& [tensor, stored] : out.stored_) {
+    constexpr std::string_view kStage = "mtp.";
+    if (tensor.starts_with(kStage)) {
+      const std::string_view rest = std::string_view(tensor).substr(kStage.size());
+      stages.insert(rest.substr(0, rest.find('.')));
+    }
+  }
+  Result<ModelPlan> plan = make_plan(std::move(config), static_cast<int>(stages.size()));
   if (!plan) {
     Error error = std::move(plan).error();
     error.where = (directory / "config.json").string() + ": " + error.where;
     return std::unexpected(std::move(error));
   }
   out.plan_ = std::move(*plan);
-  for (const TensorSpec& spec : expected_tensors(out.plan_)) {
-    if (std::string problem = out.describe_mismatch(spec); !problem.empty()) {
-      return fail(Code::kCorruption, std::move(problem), (directory / spec.name).string());
-    }
-  }
   return out;
 }
 
-const TensorView* Checkpoint::find(std::string_view released_name) const {
-  for (const Safetensors& file : files_) {
-    if (const TensorView* const view = file.find(released_name)) {
-      return view;
+Result<void> Checkpoint::add_file(const fs::path& path) {
+  GALLEY_TRY(Safetensors file, Safetensors::open(path));
+  paths_.push_back(path);
+  for (const auto& [stored, view] : file.tensors()) {
+    auto parts = released_tensors(stored, view);
+    if (!parts) {
+      return fail(parts.error().code, parts.error().what, path.string() + ": " + stored);
     }
-    if (const TensorView* const view = file.find(fmt::format("model.{}", released_name))) {
-      return view;
+    for (NamedTensor& part : *parts) {
+      const auto [it, inserted] = stored_.try_emplace(
+          part.name,
+          Stored{paths_.size() - 1, stored, std::move(part.view), std::move(part.owned)});
+      if (!inserted) {
+        return fail(Code::kCorruption,
+                    "is stored a second time, want one of each tensor; see " + locate(part.name),
+                    path.string() + ": " + stored);
+      }
     }
   }
-  return nullptr;
+  files_.push_back(std::move(file));
+  return {};
+}
+
+const TensorView* Checkpoint::find(std::string_view released_name) const {
+  const auto it = stored_.find(released_name);
+  return it == stored_.end() ? nullptr : &it->second.view;
+}
+
+std::string Checkpoint::locate(std::string_view tensor) const {
+  const auto it = stored_.find(tensor);
+  if (it == stored_.end()) {
+    return directory_.string() + ": " + std::string(tensor);
+  }
+  return paths_[it->second.file].string() + ": " + it->second.name;
 }
 
 std::string Checkpoint::describe_mismatch(const TensorSpec& spec) const {
@@ -465,6 +505,23 @@ kernels::Weight Checkpoint::matrix(std::string_view tensor) const {
   return weight;
 }
 
+Result<kernels::DiskTable> Checkpoint::disk_table(std::string_view tensor) const {
+  kernels::DiskTable table;
+  table.shape = matrix(tensor);
+  const auto place = [&](std::string_view part, std::uint64_t& offset) -> Result<RowFile> {
+    const Stored& stored = stored_.find(part)->second;
+    offset = files_[stored.file].offset_of(stored.view);
+    return RowFile::open(paths_[stored.file]);
+  };
+  GALLEY_TRY(table.data, place(tensor, table.data_offset));
+  if (table.shape.scale_format != kernels::ScaleFormat::kNone) {
+    GALLEY_TRY(table.scales, place(scale_name(tensor), table.scales_offset));
+  }
+  table.shape.data = nullptr;
+  table.shape.scales = nullptr;
+  return table;
+}
+
 std::vector<std::int64_t> Checkpoint::ids(std::string_view tensor) const {
   const TensorView* const view = find(tensor);
   GALLEY_ASSERT(view != nullptr);
@@ -473,28 +530,59 @@ std::vector<std::int64_t> Checkpoint::ids(std::string_view tensor) const {
   return values;
 }
 
-std::vector<Checkpoint::Problem> Checkpoint::verify(bool values) const {
+std::vector<Checkpoint::Problem> Checkpoint::structure_problems() const {
   std::vector<Problem> problems;
-  std::set<std::string, std::less<>> known;
   for (const TensorSpec& spec : expected_tensors(plan_)) {
-    known.insert(spec.name);
-    known.insert(scale_name(spec.name));
     if (std::string problem = describe_mismatch(spec); !problem.empty()) {
-      problems.push_back({spec.name, std::move(problem)});
+      problems.push_back({locate(spec.name), std::move(problem)});
     }
   }
-  for (const Safetensors& file : files_) {
-    for (const auto& [tensor, view] : file.tensors()) {
-      const std::string_view released = std::string_view(tensor).starts_with("model.")
-                                            ? std::string_view(tensor).substr(6)
-                                            : std::string_view(tensor);
-      if (!known.contains(released)) {
-        problems.push_back({tensor, "is not expected"});
-      }
-      if (values && !all_finite(view)) {
-        problems.push_back({tensor, "holds a value that is not finite"});
-      }
+  return problems;
+}
+
+std::vector<Checkpoint::Problem> Checkpoint::value_problems() const {
+  std::vector<Problem> problems;
+  for (const auto& [tensor, stored] : stored_) {
+    if (!all_finite(stored.view)) {
+      problems.push_back({locate(tensor), "holds a value that is not finite"});
+    } else if (tensor.ends_with(kScale) && !all_positive(stored.view)) {
+      problems.push_back({locate(tensor), "holds a scale that is not positive"});
     }
+  }
+  for (const TensorSpec& spec : expected_tensors(plan_)) {
+    const TensorView* const view = find(spec.name);
+    if (spec.kind == TensorKind::kIds && view != nullptr && view->dtype == Dtype::kI64 &&
+        !ids_below(*view, plan_.config.experts)) {
+      problems.push_back({locate(spec.name),
+                          fmt::format("holds an expert id outside [0, {})", plan_.config.experts)});
+    }
+  }
+  return problems;
+}
+
+Result<std::vector<Checkpoint::Problem>> Checkpoint::verify(const fs::path& directory,
+                                                            bool values) {
+  GALLEY_TRY(const Checkpoint checkpoint, read(directory));
+  std::vector<Problem> problems = checkpoint.structure_problems();
+  std::set<std::string, std::less<>> known;
+  for (const TensorSpec& spec : expected_tensors(checkpoint.plan_)) {
+    known.insert(spec.name);
+    const TensorView* const view = checkpoint.find(spec.name);
+    if (view != nullptr && bytes_of(view->dtype) == 1) {
+      known.insert(scale_name(spec.name));
+    }
+  }
+  for (const auto& [tensor, stored] : checkpoint.stored_) {
+    if (!known.contains(tensor)) {
+      const bool scale = tensor.ends_with(kScale);
+      problems.push_back(
+          {checkpoint.locate(tensor),
+           scale ? "is not expected: no quantised weight has these scales" : "is not expected"});
+    }
+  }
+  if (values) {
+    const std::vector<Problem> more = checkpoint.value_problems();
+    problems.insert(problems.end(), more.begin(), more.end());
   }
   return problems;
 }

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/disk_table.h"
 #include "kernels/weight.h"
 #include "model/plan.h"
 #include "model/safetensors.h"
@@ -33,11 +36,12 @@ struct TensorSpec {
 // Every tensor the plan needs, in file order. Engram tables, vision and draft stages included.
 [[nodiscard]] std::vector<TensorSpec> expected_tensors(const ModelPlan& plan);
 
-// A directory with config.json and one or many safetensors files, mapped. Released names and those
-// of transformers are accepted (table in docs/MODEL.md); lookups use released names.
+// A directory with config.json and one or many safetensors files, mapped. Any naming of
+// tensor_names.h is accepted; lookups use released names.
 class Checkpoint {
  public:
-  // Errors name file and tensor. Only the structure is read; tensor data stays untouched on disk.
+  // Errors name file, tensor and expectation. Only the structure is read; tensor data stays
+  // untouched on disk (except experts stored transposed, which are copied).
   static Result<Checkpoint> open(const std::filesystem::path& directory);
 
   [[nodiscard]] const ModelPlan& plan() const { return plan_; }
@@ -47,22 +51,43 @@ class Checkpoint {
   [[nodiscard]] std::vector<float> vector(std::string_view name) const;
   [[nodiscard]] kernels::Weight matrix(std::string_view name) const;
   [[nodiscard]] std::vector<std::int64_t> ids(std::string_view name) const;
+  // The same matrix left on disk, to be read by row. Error: the file cannot be opened again.
+  [[nodiscard]] Result<kernels::DiskTable> disk_table(std::string_view name) const;
+
+  // Where a tensor lies, for messages: "DIR/model.safetensors: NAME", NAME as the file spells it;
+  // the directory for a tensor that no file has.
+  [[nodiscard]] std::string locate(std::string_view name) const;
 
   struct Problem {
-    std::string tensor;
-    std::string what;  // "is missing", "has shape [..], want [..]", "is not expected", "holds a
-                       // value that is not finite"
+    std::string where;  // file and tensor, as locate() gives it
+    std::string what;   // "is missing", "has shape [..], want [..]", ...
   };
-  // Every difference between files and plan; reads all data when `values` is set.
-  [[nodiscard]] std::vector<Problem> verify(bool values) const;
+  // Every difference between files and plan in `directory`: tensors that are missing, not expected,
+  // of a wrong shape, dtype or scale; with `values`, which reads all data, also what is not finite,
+  // scales that are not positive and expert ids out of range. Error: no config or no readable file.
+  static Result<std::vector<Problem>> verify(const std::filesystem::path& directory, bool values);
 
  private:
+  struct Stored {
+    std::size_t file{};  // index in paths_
+    std::string name;    // as the file spells it
+    TensorView view;
+    std::shared_ptr<const std::vector<std::byte>> owned;
+  };
+
+  // Files, names and plan; tensors are not yet compared with it.
+  static Result<Checkpoint> read(const std::filesystem::path& directory);
+  Result<void> add_file(const std::filesystem::path& path);
   [[nodiscard]] const TensorView* find(std::string_view released_name) const;
   [[nodiscard]] std::string describe_mismatch(const TensorSpec& spec) const;
+  [[nodiscard]] std::vector<Problem> structure_problems() const;
+  [[nodiscard]] std::vector<Problem> value_problems() const;
 
   std::filesystem::path directory_;
   ModelPlan plan_;
   std::vector<Safetensors> files_;
+  std::vector<std::filesystem::path> paths_;
+  std::map<std::string, Stored, std::less<>> stored_;  // by released name
 };
 
 }  // namespace galley::model

@@ -12,13 +12,24 @@ namespace {
 
 using kernels::Round;
 
-constexpr std::size_t kWindowBlockV41 = 32;  // channels an FP8 scale of a window row
-constexpr std::size_t kWindowBlockV4 = 64;
-constexpr std::size_t kIndexBlock = 32;
-constexpr std::size_t kRowBlockV41 = 16;
+constexpr std::size_t kIndexBlock = 32;  // channels an FP4 scale of an index query
 
 std::size_t size(int value) {
   return static_cast<std::size_t>(value);
+}
+
+kernels::Quantiser quantiser_of(kernels::RowCodec codec) {
+  switch (codec) {
+    case kernels::RowCodec::kF32:
+      return kernels::Quantiser::kNone;
+    case kernels::RowCodec::kFp8:
+      return kernels::Quantiser::kFp8;
+    case kernels::RowCodec::kFp4:
+      return kernels::Quantiser::kFp4;
+    case kernels::RowCodec::kFp4E4m3:
+      return kernels::Quantiser::kFp4E4m3;
+  }
+  std::unreachable();
 }
 
 float inverse_root(double value) {
@@ -188,18 +199,18 @@ void Step::rope(float* x,
                         .round = round()});
 }
 
-// Window rows, and V4's compressed rows (spec model 2.3, 4.1).
+// A window row, in place (spec model 2.3, 4.1).
 void Step::quantise_row(float* x, std::size_t width) {
   if (!context_.numerics.kv_quantise) {
     return;
   }
-  const bool v41 = config_.family == Family::kV41;
+  const kernels::RowFormat& format = context_.plan.cache.window_row;
   context_.stream.quantise({.rows = rows_,
                             .width = width,
-                            .channels = v41 ? width : width - size(config_.rope_dims),
+                            .channels = format.plain,
                             .x = x,
-                            .quantiser = kernels::Quantiser::kFp8,
-                            .block = v41 ? kWindowBlockV41 : kWindowBlockV4});
+                            .quantiser = quantiser_of(format.codec),
+                            .block = format.block});
 }
 
 void Step::probe(int layer, int stage, const char* what, const float* values, std::size_t width) {
@@ -473,12 +484,24 @@ float* Step::pool(const CompressorWeights& weights,
   return pooled;
 }
 
-void Step::store(int layer, const float* x, bool keys) {
+// Stores the rows that close a group, quantised: packing does it, or where blocks hold float32 the
+// fake quantiser of the same format.
+void Step::store(int layer, float* x, bool keys) {
+  const CacheSource& source = context_.plan.cache.source(layer);
+  const kernels::RowFormat& format = keys ? source.key : source.row;
   std::vector<kernels::PagedView> pages;
   std::vector<std::int64_t> floors;
   for (const SequenceRows& part : batch_) {
     pages.push_back(keys ? part.sequence->keys(layer) : part.sequence->rows(layer));
     floors.push_back(part.write_floor);
+  }
+  if (context_.numerics.kv_quantise && pages.front().format.codec == kernels::RowCodec::kF32) {
+    context_.stream.quantise({.rows = rows_,
+                              .width = format.width,
+                              .channels = format.plain,
+                              .x = x,
+                              .quantiser = quantiser_of(format.codec),
+                              .block = format.block});
   }
   context_.stream.paged_write({.sequences = keep_alive(sequences_),
                                .pages = keep_alive(std::move(pages)),
@@ -494,7 +517,6 @@ void Step::compress_v4(const BlockWeights& block, int layer, const float* x) {
                              rings(layer, Sequence::Raw::kGate));
   float* const row = norm(pooled, block.compressor.norm, width);
   rope(row, 1, width, context_.rope_compress, role.ratio);
-  quantise_row(row, width);
   store(layer, row, false);
   if (role.role != LayerRole::kCsa) {
     return;
@@ -506,14 +528,8 @@ void Step::compress_v4(const BlockWeights& block, int layer, const float* x) {
                 rings(layer, Sequence::Raw::kIndexGate)),
            index.norm, index_width);
   rope(key, 1, index_width, context_.rope_compress, role.ratio);
-  context_.stream.quantise({.rows = rows_,
-                            .width = index_width,
-                            .channels = index_width,
-                            .x = key,
-                            .quantiser = context_.numerics.kv_quantise ? kernels::Quantiser::kFp4
-                                                                       : kernels::Quantiser::kNone,
-                            .block = kIndexBlock,
-                            .hadamard = true});
+  context_.stream.quantise(
+      {.rows = rows_, .width = index_width, .channels = index_width, .x = key, .hadamard = true});
   store(layer, key, true);
 }
 
@@ -531,20 +547,6 @@ void Step::compress_v41(const BlockWeights& block, int layer, const float* x) {
       norm(linear(latent, block.indexer.wk, false), block.indexer.k_norm, index_width);
   rope(key, 1, index_width, context_.rope_compress, role.ratio);
   rope(latent, 1, width, context_.rope_compress, role.ratio);
-  if (context_.numerics.kv_quantise) {
-    context_.stream.quantise({.rows = rows_,
-                              .width = index_width,
-                              .channels = index_width,
-                              .x = key,
-                              .quantiser = kernels::Quantiser::kFp4,
-                              .block = kIndexBlock});
-    context_.stream.quantise({.rows = rows_,
-                              .width = width,
-                              .channels = width,
-                              .x = latent,
-                              .quantiser = kernels::Quantiser::kFp4E4m3,
-                              .block = kRowBlockV41});
-  }
   store(layer, key, true);
   store(layer, latent, false);
 }
@@ -608,25 +610,52 @@ void Step::select(const BlockWeights& block, int layer, const Attended& attended
 // ---- engram (spec model 7)
 // --------------------------------------------------------------------------------------
 
-void Step::engram(const EngramWeights& weights, int layer) {
+// Rows are known as soon as tokens are, so they are read while the layers below compute.
+void Step::fetch_engram_rows() {
   const EngramConfig& engram = *config_.engram;
   const std::size_t columns = size((engram.ngram_max - 1) * engram.heads);
-  auto* const ids = context_.arena.array<std::int64_t>(rows_ * columns);
   std::vector<const std::int32_t*> histories;
   for (const SequenceRows& part : batch_) {
     histories.push_back(part.sequence->history().data());
   }
-  context_.stream.engram_hash(
-      {.sequences = keep_alive(sequences_),
-       .histories = keep_alive(std::move(histories)),
-       .layout = &weights.layout,
-       .ngram = engram.ngram_max,
-       .heads = engram.heads,
-       .pad = context_.weights.token_map[static_cast<std::size_t>(engram.pad_token)],
-       .row_ids = ids});
-  float* const rows = context_.arena.floats(rows_ * columns * size(engram.head_dim));
-  context_.stream.engram_gather(
-      {.rows = rows_, .columns = columns, .table = weights.table, .row_ids = ids, .out = rows});
+  const auto sequences = keep_alive(sequences_);
+  const auto kept_histories = keep_alive(std::move(histories));
+  for (std::size_t i = 0; i < engram.layers.size(); ++i) {
+    const EngramWeights& weights = *context_.weights.layers[size(engram.layers[i])].engram;
+    const std::size_t count = rows_ * columns;
+    auto* const ids = context_.arena.array<std::int64_t>(count);
+    context_.disk.engram_hash(
+        {.sequences = sequences,
+         .histories = kept_histories,
+         .layout = &weights.layout,
+         .ngram = engram.ngram_max,
+         .heads = engram.heads,
+         .pad = context_.weights.token_map[static_cast<std::size_t>(engram.pad_token)],
+         .row_ids = ids});
+    auto* const data = context_.arena.array<std::byte>(count * weights.table.row_bytes());
+    auto* const scales = context_.arena.array<std::byte>(count * weights.table.scale_bytes());
+    context_.disk.read_rows({.rows = count,
+                             .table = &weights.table,
+                             .row_ids = ids,
+                             .data = data,
+                             .scales = scales,
+                             .failed = &read_failed_});
+    context_.disk.record(*context_.rows_read[i]);
+    kernels::Weight rows = weights.table.shape;
+    rows.rows = count;
+    rows.data = data;
+    rows.scales = scales;
+    fetched_.push_back({ids, rows});
+  }
+}
+
+void Step::engram(const EngramWeights& weights, int layer) {
+  const std::vector<int>& layers = config_.engram->layers;
+  const auto index = static_cast<std::size_t>(std::ranges::find(layers, layer) - layers.begin());
+  const FetchedRows& fetched = fetched_[index];
+  float* const rows = context_.arena.floats(fetched.rows.rows * fetched.rows.columns);
+  context_.stream.wait(*context_.rows_read[index]);
+  context_.stream.widen({.weight = fetched.rows, .out = rows});
   const float* const kv = linear(rows, weights.wkv);
   const std::size_t n = size(config_.streams);
   float* const gates = context_.arena.floats(rows_ * n);
@@ -643,7 +672,8 @@ void Step::engram(const EngramWeights& weights, int layer) {
                               .round = round()});
   if (context_.probe != nullptr) {
     probe(layer, -1, "engram_gate", gates, n);
-    probe_integers(layer, -1, "engram_ids", std::vector<std::int64_t>(ids, ids + rows_ * columns));
+    probe_integers(layer, -1, "engram_ids",
+                   std::vector<std::int64_t>(fetched.ids, fetched.ids + fetched.rows.rows));
   }
 }
 
@@ -784,6 +814,9 @@ void Step::capture(int layer) {
 
 void Step::run_layers() {
   const bool v41 = config_.family == Family::kV41;
+  if (config_.engram) {
+    fetch_engram_rows();
+  }
   for (int layer = 0; layer < config_.layers; ++layer) {
     const LayerPlan& role = context_.plan.layers[size(layer)];
     const BlockWeights& block = context_.weights.layers[size(layer)];

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +21,8 @@ struct StepContext {
   std::span<const float> rope_compress;
   Arena& arena;
   kernels::Stream& stream;
+  kernels::Stream& disk;  // reads engram rows ahead of `stream`
+  std::span<const std::unique_ptr<kernels::Event>> rows_read;  // one an engram layer
   Probe* probe;
 };
 
@@ -46,6 +50,8 @@ class Step {
   [[nodiscard]] std::size_t logits_rows() const { return logits_rows_; }
   [[nodiscard]] const float* features() const { return features_; }
   [[nodiscard]] std::size_t rows() const { return rows_; }
+  // After the stream has passed the step.
+  [[nodiscard]] bool read_failed() const { return read_failed_.load(); }
 
  private:
   struct Attended {
@@ -85,8 +91,9 @@ class Step {
               std::size_t width,
               std::vector<kernels::RingView> values,
               std::vector<kernels::RingView> gates);
-  void store(int layer, const float* x, bool keys);
+  void store(int layer, float* x, bool keys);
   void select(const BlockWeights& block, int layer, const Attended& attended);
+  void fetch_engram_rows();
   void engram(const EngramWeights& weights, int layer);
   void capture(int layer);
   void cross_cut(int layer);
@@ -118,6 +125,12 @@ class Step {
   std::size_t candidate_stride_ = 0;
   bool compressed_before_cut_ = false;  // the cut layer's rows are already stored
   float* features_ = nullptr;
+  struct FetchedRows {
+    const std::int64_t* ids{};
+    kernels::Weight rows;
+  };
+  std::vector<FetchedRows> fetched_;  // one an engram layer
+  std::atomic<bool> read_failed_ = false;
   float* logits_ = nullptr;
   std::size_t logits_rows_ = 0;
 };

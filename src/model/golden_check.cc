@@ -66,8 +66,9 @@ std::vector<float> stored_rows(const kernels::PagedView& pages, std::int64_t cou
   std::vector<float> out;
   for (std::int64_t j = 0; j < count; ++j) {
     if (j < 6 || j >= std::max<std::int64_t>(6, count - 6)) {
-      const float* const row = pages.row(j);
-      out.insert(out.end(), row, row + pages.width);
+      std::vector<float> row(pages.format.width);
+      kernels::reference::unpack_row(pages.format, pages.row(j), row);
+      out.insert(out.end(), row.begin(), row.end());
     }
   }
   return out;
@@ -504,14 +505,17 @@ Result<std::vector<GoldenOutcome>> check_file(const fs::path& checkpoint,
 
 }  // namespace
 
-Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set, kernels::Device& device) {
+Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set,
+                                                    kernels::Device& device,
+                                                    std::string_view only) {
+  const auto wanted = [only](std::string_view part) { return only.empty() || only == part; };
   std::vector<GoldenOutcome> outcomes;
   const auto add = [&](std::vector<GoldenOutcome> more) {
     outcomes.insert(outcomes.end(), std::make_move_iterator(more.begin()),
                     std::make_move_iterator(more.end()));
   };
   const fs::path ops = set / "ops" / "ops.safetensors";
-  if (fs::exists(ops)) {
+  if (wanted("ops") && fs::exists(ops)) {
     GALLEY_TRY(const Safetensors file, Safetensors::open(ops));
     add(check_golden_ops(file));
   }
@@ -527,6 +531,9 @@ Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set, kernels
     }
     any = true;
     for (const RunFile& file : files) {
+      if (!wanted(std::string(family) + "/" + file.name)) {
+        continue;
+      }
       GALLEY_TRY(std::vector<GoldenOutcome> more, check_file(set / family, file, device));
       add(std::move(more));
     }

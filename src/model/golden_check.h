@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -21,7 +22,9 @@ struct GoldenOutcome {
 // Runs a golden set: a folder with v4/, v41/ and ops/ as tests/golden has them; every file that is
 // there is checked, shapes and parameters come from the files. Error: the folder or a checkpoint
 // cannot be read.
+// `only`: one part of it, as its outcomes are labelled ("ops", "v41/short"); empty: all.
 [[nodiscard]] Result<std::vector<GoldenOutcome>> check_golden_set(const std::filesystem::path& set,
-                                                                  kernels::Device& device);
+                                                                  kernels::Device& device,
+                                                                  std::string_view only = {});
 
 }  // namespace galley::model

@@ -23,9 +23,14 @@ Network::Network(Checkpoint checkpoint,
       weights_(std::move(weights)),
       device_(device),
       numerics_(numerics),
-      pool_(checkpoint_.plan(), device),
+      // Rows that keep channels in bfloat16 (V4) lose nothing only where those were rounded.
+      pool_(checkpoint_.plan(),
+            device,
+            numerics.kv_quantise &&
+                (numerics.bf16 || checkpoint_.plan().config.family == Family::kV41)),
       arena_(device),
-      stream_(device.create_stream()) {
+      stream_(device.create_stream()),
+      disk_stream_(device.create_stream()) {
   const ModelConfig& config = plan().config;
   const kernels::reference::RopeScaling yarn = {
       .factor = config.yarn.factor,
@@ -33,6 +38,9 @@ Network::Network(Checkpoint checkpoint,
       .beta_slow = config.yarn.beta_slow,
       .original_positions = config.yarn.original_positions};
   const auto dims = static_cast<std::size_t>(config.rope_dims);
+  for (std::size_t i = 0; config.engram && i < config.engram->layers.size(); ++i) {
+    rows_read_.push_back(device.create_event());
+  }
   rope_window_ = kernels::reference::rope_frequencies(config.rope_theta, dims, nullptr);
   rope_compress_ = kernels::reference::rope_frequencies(config.compress_rope_theta, dims, &yarn);
   if (config.vision) {
@@ -48,8 +56,8 @@ std::unique_ptr<Sequence> Network::new_sequence() {
 
 ForwardResult Network::forward(std::span<const SequenceRows> batch, const ForwardOptions& options) {
   arena_.reset();
-  const StepContext context{plan(),         weights_, numerics_, rope_window_,
-                            rope_compress_, arena_,   *stream_,  options.probe};
+  const StepContext context{plan(), weights_, numerics_,     rope_window_, rope_compress_,
+                            arena_, *stream_, *disk_stream_, rows_read_,   options.probe};
   Step step(context, batch, options.cut);
   {
     // A probe looks at every value, so it has to wait; nothing else may.
@@ -62,6 +70,11 @@ ForwardResult Network::forward(std::span<const SequenceRows> batch, const Forwar
   }
   stream_->synchronise();
   ForwardResult result;
+  if (step.read_failed()) {
+    result.error = Error{Code::kUnavailable, "a row of an engram table could not be read",
+                         checkpoint_.directory().string()};
+    return result;
+  }
   result.parts = step.parts();
   if (step.rows() > 0) {
     result.logits.assign(
@@ -83,16 +96,16 @@ void Network::draft_context(Sequence& sequence,
                             std::span<const float> features,
                             std::int64_t first_position) {
   arena_.reset();
-  const StepContext context{plan(),         weights_, numerics_, rope_window_,
-                            rope_compress_, arena_,   *stream_,  nullptr};
+  const StepContext context{plan(), weights_, numerics_,     rope_window_, rope_compress_,
+                            arena_, *stream_, *disk_stream_, rows_read_,   nullptr};
   Step::write_draft_context(context, sequence, features, first_position);
   stream_->synchronise();
 }
 
 DraftResult Network::draft(Sequence& sequence, std::int32_t token, Probe* probe) {
   arena_.reset();
-  const StepContext context{plan(),         weights_, numerics_, rope_window_,
-                            rope_compress_, arena_,   *stream_,  probe};
+  const StepContext context{plan(), weights_, numerics_,     rope_window_, rope_compress_,
+                            arena_, *stream_, *disk_stream_, rows_read_,   probe};
   return Step::run_draft(context, sequence, token);
 }
 

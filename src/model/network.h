@@ -91,6 +91,9 @@ struct ForwardResult {
       parts;  // one a sequence, in the order given; rows that were dropped at the cut are in none
   std::vector<float> logits;    // [rows, vocabulary]
   std::vector<float> features;  // [rows, targets * H]; empty without a drafter
+  // Set: a row of an engram table could not be read. Nothing else is valid then, and the sequences
+  // are as before, so the step may be tried again.
+  std::optional<Error> error;
 };
 
 struct DraftResult {
@@ -140,6 +143,9 @@ class Network {
   std::vector<float> rope_compress_;  // layers with
   std::optional<VisionTower> vision_;
   std::unique_ptr<kernels::Stream> stream_;
+  // Reads engram rows while the layers below compute; the event of each engram layer says when.
+  std::unique_ptr<kernels::Stream> disk_stream_;
+  std::vector<std::unique_ptr<kernels::Event>> rows_read_;
 };
 
 }  // namespace galley::model

@@ -1,13 +1,23 @@
 #include "model/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/core.h>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <xxhash.h>
 
+#include "base/check.h"
+
 namespace galley::model {
 namespace {
+
+// Ten times and more what released models have; they bound the list of tensors a configuration can
+// ask for, and the search for engram's primes.
+constexpr std::int64_t kExpertsMax = std::int64_t{1} << 18U;  // over all layers
+constexpr std::int64_t kEngramPrimesMax = 4096;
+constexpr int kDraftStagesMax = 16;
 
 std::unexpected<Error> broken(std::string where, std::string what) {
   return fail(Code::kInvalidArgument, std::move(what), std::move(where));
@@ -33,6 +43,15 @@ Result<void> check_shapes(const ModelConfig& config) {
       config.rope_dims > config.index_head_dim) {
     return broken("qk_rope_head_dim", "must be even and at most head_dim and index_head_dim");
   }
+  // Two FP4 codes share a byte, and V4 runs a Hadamard transform over an index key.
+  if (config.head_dim % 2 != 0) {
+    return broken("head_dim", "must be even");
+  }
+  const bool v4 = config.family == Family::kV4;
+  if (config.index_head_dim % 2 != 0 ||
+      (v4 && !std::has_single_bit(static_cast<unsigned>(config.index_head_dim)))) {
+    return broken("index_head_dim", v4 ? "must be a power of two" : "must be even");
+  }
   if (config.heads % config.o_groups != 0) {
     return broken("o_groups", "must divide num_attention_heads");
   }
@@ -41,6 +60,10 @@ Result<void> check_shapes(const ModelConfig& config) {
   }
   if (config.window > kBlockTokens) {
     return broken("sliding_window", "must be at most 128, a block");
+  }
+  if (std::int64_t{config.experts} * config.layers > kExpertsMax) {
+    return broken("n_routed_experts",
+                  fmt::format("times num_hidden_layers must be at most {}", kExpertsMax));
   }
   return {};
 }
@@ -114,7 +137,20 @@ Result<void> check_extras(const ModelConfig& config, int cut) {
     if (config.engram->layers.size() != config.engram->table_rows.size()) {
       return broken("engram_num_embeddings", "want one entry for each of engram_layer_ids");
     }
-    for (const int layer : config.engram->layers) {
+    const std::vector<int>& layers = config.engram->layers;
+    if (std::ranges::adjacent_find(layers, std::greater_equal{}) != layers.end()) {
+      return broken("engram_layer_ids", "must ascend");
+    }
+    if (std::ssize(layers) * (config.engram->ngram_max - 1) * config.engram->heads >
+        kEngramPrimesMax) {
+      return broken(
+          "engram_n_heads",
+          fmt::format("times n-gram sizes and layers must be at most {}", kEngramPrimesMax));
+    }
+    if (config.engram->pad_token >= config.vocabulary) {
+      return broken("engram_pad_token_id", "is outside the vocabulary");
+    }
+    for (const int layer : layers) {
       if (layer >= config.layers || (cut >= 0 && layer >= cut)) {
         return broken("engram_layer_ids",
                       fmt::format("layer {} does not lie below the prefill cut", layer));
@@ -134,6 +170,12 @@ Result<void> check_extras(const ModelConfig& config, int cut) {
         return broken("dspark_target_layer_ids",
                       "must be layers that all lie on one side of the prefill cut");
       }
+    }
+    if (config.draft->experts_per_token > config.draft->experts ||
+        config.draft->experts > kExpertsMax) {
+      return broken(
+          "dspark_num_experts_per_tok",
+          fmt::format("must be at most dspark_n_routed_experts, at most {}", kExpertsMax));
     }
     if (config.draft->noise_token >= config.vocabulary) {
       return broken("dspark_noise_token_id", "is outside the vocabulary");
@@ -185,19 +227,27 @@ LayerPlan plan_layer(const ModelConfig& config, int layer, int cut) {
 // ---- bytes (spec model 8.2, 8.3)
 // --------------------------------------------------------------------------------
 
-// Codes of one byte (or half a byte) a channel plus one scale byte a block.
-int quantised_bytes(int channels, int bits, int block) {
-  return channels * bits / 8 + (channels + block - 1) / block;
+// A window row, and V4's compressed row: FP8; in V4 without the rope channels, which stay bfloat16.
+kernels::RowFormat fp8_row(const ModelConfig& config) {
+  const auto width = static_cast<std::size_t>(config.head_dim);
+  const bool v41 = config.family == Family::kV41;
+  return {.codec = kernels::RowCodec::kFp8,
+          .width = width,
+          .plain = v41 ? width : width - static_cast<std::size_t>(config.rope_dims),
+          .block = v41 ? 32U : 64U};
 }
 
-int window_row_bytes(const ModelConfig& config) {
-  if (config.family == Family::kV41) {
-    return quantised_bytes(config.head_dim, 8, 32);
+kernels::RowFormat compressed_row(const ModelConfig& config) {
+  if (config.family == Family::kV4) {
+    return fp8_row(config);
   }
-  // V4: FP8 in blocks of 64 without the rope channels, these in bf16, scales padded to a whole 8
-  // bytes.
-  const int plain = config.head_dim - config.rope_dims;
-  return (plain + 2 * config.rope_dims + (plain + 63) / 64 + 7) / 8 * 8;
+  const auto width = static_cast<std::size_t>(config.head_dim);
+  return {.codec = kernels::RowCodec::kFp4E4m3, .width = width, .plain = width, .block = 16};
+}
+
+kernels::RowFormat index_key(const ModelConfig& config) {
+  const auto width = static_cast<std::size_t>(config.index_head_dim);
+  return {.codec = kernels::RowCodec::kFp4, .width = width, .plain = width, .block = 32};
 }
 
 std::size_t round_up(std::size_t value, std::size_t multiple) {
@@ -209,8 +259,7 @@ CacheLayout lay_out(const ModelConfig& config,
                     int cut,
                     int draft_stages) {
   CacheLayout cache;
-  const bool v41 = config.family == Family::kV41;
-  const int row_bytes = v41 ? quantised_bytes(config.head_dim, 4, 16) : window_row_bytes(config);
+  const kernels::RowFormat row = compressed_row(config);
   for (int layer = 0; layer < config.layers; ++layer) {
     const LayerPlan& plan = layers[static_cast<std::size_t>(layer)];
     if (plan.kv_source != layer) {
@@ -219,24 +268,23 @@ CacheLayout lay_out(const ModelConfig& config,
     CacheSource source;
     source.layer = layer;
     source.rows_per_block = kBlockTokens / plan.ratio;
-    source.row_bytes = row_bytes;
-    source.index_bytes =
-        plan.list_source == layer ? quantised_bytes(config.index_head_dim, 4, 32) : 0;
+    source.row = row;
+    if (plan.list_source == layer) {
+      source.key = index_key(config);
+    }
     source.offset = cache.block_bytes;
-    source.bytes = static_cast<std::size_t>(source.rows_per_block) *
-                   static_cast<std::size_t>(source.row_bytes + source.index_bytes);
+    source.bytes =
+        static_cast<std::size_t>(source.rows_per_block) * (source.row.bytes() + source.key_bytes());
     cache.block_bytes += source.bytes;
     cache.sources.push_back(source);
   }
   // The index kernel wants strides of 128 bytes, the attention kernel strides of whole rows.
-  cache.block_stride =
-      round_up(cache.block_bytes, std::lcm<std::size_t>(128, static_cast<std::size_t>(row_bytes)));
+  cache.block_stride = round_up(cache.block_bytes, std::lcm<std::size_t>(128, row.bytes()));
 
   const int drafts = config.draft ? config.draft->block : 0;
   cache.ring_rows = config.window + drafts + 1;
-  cache.window_row_bytes = window_row_bytes(config);
-  cache.ring_bytes =
-      static_cast<std::size_t>(cache.ring_rows) * static_cast<std::size_t>(cache.window_row_bytes);
+  cache.window_row = fp8_row(config);
+  cache.ring_bytes = static_cast<std::size_t>(cache.ring_rows) * cache.window_row.bytes();
   const int below = cut >= 0 ? cut : config.layers;
   cache.state_bytes = static_cast<std::size_t>(below) * cache.ring_bytes;
   cache.rebuilt_bytes =
@@ -250,12 +298,12 @@ CacheLayout lay_out(const ModelConfig& config,
     // one.
     const int wide = ratio == 4 ? 2 : 1;
     const std::size_t rows = static_cast<std::size_t>(wide * ratio + drafts);
-    const auto row = [&](int channels) {
+    const auto raw_row = [&](int channels) {
       return static_cast<std::size_t>(2 * wide * channels) * sizeof(float);
     };
-    cache.raw_bytes += rows * row(config.head_dim);
+    cache.raw_bytes += rows * raw_row(config.head_dim);
     if (ratio == 4) {
-      cache.raw_bytes += rows * row(config.index_head_dim);
+      cache.raw_bytes += rows * raw_row(config.index_head_dim);
     }
   }
   cache.slot_bytes =
@@ -271,14 +319,20 @@ std::string fingerprint(const ModelPlan& plan) {
                   plan.config.rope_dims, plan.config.index_heads, plan.config.index_head_dim,
                   plan.config.norm_eps, plan.config.rope_theta, plan.config.compress_rope_theta);
   for (const CacheSource& source : plan.cache.sources) {
-    text += fmt::format(" {}:{}x({}+{})@{}", source.layer, source.rows_per_block, source.row_bytes,
-                        source.index_bytes, source.offset);
+    text += fmt::format(" {}:{}x({}+{})@{}", source.layer, source.rows_per_block,
+                        source.row.bytes(), source.key_bytes(), source.offset);
   }
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 }  // namespace
+
+const CacheSource& CacheLayout::source(int layer) const {
+  const auto it = std::ranges::find(sources, layer, &CacheSource::layer);
+  GALLEY_ASSERT(it != sources.end());
+  return *it;
+}
 
 std::string_view name(LayerRole role) {
   switch (role) {
@@ -310,6 +364,10 @@ Result<ModelPlan> make_plan(ModelConfig config, int draft_stages) {
     }
   }
   GALLEY_CHECK_OK(check_extras(config, cut));
+  if (draft_stages < 0 || draft_stages > kDraftStagesMax) {
+    return broken("mtp",
+                  fmt::format("{} draft stages, want at most {}", draft_stages, kDraftStagesMax));
+  }
   ModelPlan plan;
   plan.draft_stages = draft_stages;
   plan.cut = cut;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/reference/pack.h"
 #include "model/config.h"
 
 namespace galley::model {
@@ -43,20 +44,24 @@ struct LayerPlan {
 struct CacheSource {
   int layer{};
   int rows_per_block{};
-  int row_bytes{};       // one compressed row
-  int index_bytes{};     // one index key; 0: the layer has none
-  std::size_t offset{};  // of this source's part in the block
+  kernels::RowFormat row;  // one compressed row
+  kernels::RowFormat key;  // one index key; width 0: the layer has none
+  std::size_t offset{};    // of this source's part in the block: all rows, then all keys
   std::size_t bytes{};
+
+  [[nodiscard]] std::size_t key_bytes() const { return key.width == 0 ? 0 : key.bytes(); }
 };
 
 // What is stored where, in bytes (spec model 8).
 struct CacheLayout {
   std::vector<CacheSource> sources;  // in layer order
-  std::size_t block_bytes{};         // data of 128 tokens
-  std::size_t block_stride{};        // what a block occupies: kernels want strides of whole rows
+  // That of a layer that owns rows.
+  [[nodiscard]] const CacheSource& source(int layer) const;
+  std::size_t block_bytes{};   // data of 128 tokens
+  std::size_t block_stride{};  // what a block occupies: kernels want strides of whole rows
 
   int ring_rows{};  // window + drafts + 1
-  int window_row_bytes{};
+  kernels::RowFormat window_row;
   std::size_t ring_bytes{};     // one layer's ring
   std::size_t state_bytes{};    // the part worth keeping at a boundary: rings below the cut, one
                                 // prefix of the slot

@@ -99,7 +99,7 @@ TEST(Plan, V4FlashBytes) {
   const auto plan = make_plan(v4_flash(), 3);
   ASSERT_TRUE(plan) << to_string(plan.error());
   EXPECT_EQ(plan->cut, -1);
-  EXPECT_EQ(plan->cache.window_row_bytes, 584);
+  EXPECT_EQ(plan->cache.window_row.bytes(), 584U);
   // 21 * (584 + 68) / 4 + 20 * 584 / 128 bytes a token, times 128.
   EXPECT_EQ(plan->cache.block_bytes, 21U * 32U * (584U + 68U) + 20U * 584U);
   EXPECT_TRUE(plan->layers[2].hash_routing);

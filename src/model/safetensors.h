@@ -55,6 +55,10 @@ class Safetensors {
     return tensors_;
   }
   [[nodiscard]] const TensorView* find(std::string_view name) const;
+  // Where `view`, a tensor of this file, begins in it.
+  [[nodiscard]] std::uint64_t offset_of(const TensorView& view) const {
+    return static_cast<std::uint64_t>(view.bytes.data() - file_.bytes().data());
+  }
 
  private:
   MappedFile file_;

@@ -13,21 +13,31 @@ float* floats(kernels::Buffer& buffer) {
 
 }  // namespace
 
-BlockPool::BlockPool(const ModelPlan& plan, kernels::Device& device)
-    : device_(device), row_offsets_(plan.layers.size()), key_offsets_(plan.layers.size()) {
+BlockPool::BlockPool(const ModelPlan& plan, kernels::Device& device, bool packed)
+    : device_(device), packed_(packed), rows_(plan.layers.size()), keys_(plan.layers.size()) {
   for (const CacheSource& source : plan.cache.sources) {
-    const auto rows = static_cast<std::size_t>(source.rows_per_block);
-    row_offsets_[static_cast<std::size_t>(source.layer)] = block_floats_;
-    block_floats_ += rows * static_cast<std::size_t>(plan.config.head_dim);
-    key_offsets_[static_cast<std::size_t>(source.layer)] = block_floats_;
-    if (source.index_bytes > 0) {
-      block_floats_ += rows * static_cast<std::size_t>(plan.config.index_head_dim);
+    const auto place = [&](const kernels::RowFormat& format) {
+      Place out{block_bytes_, format};
+      if (!packed) {
+        out.format.codec = kernels::RowCodec::kF32;
+      }
+      block_bytes_ += static_cast<std::size_t>(source.rows_per_block) * out.format.bytes();
+      return out;
+    };
+    const auto layer = static_cast<std::size_t>(source.layer);
+    rows_[layer] = place(source.row);
+    if (source.key.width > 0) {
+      keys_[layer] = place(source.key);
     }
+  }
+  if (packed) {
+    GALLEY_ASSERT(block_bytes_ == plan.cache.block_bytes);
+    block_bytes_ = plan.cache.block_stride;
   }
 }
 
 std::shared_ptr<kernels::Buffer> BlockPool::allocate() {
-  return device_.allocate(block_floats_ * sizeof(float));
+  return device_.allocate(block_bytes_);
 }
 
 Sequence::Sequence(const ModelPlan& plan, kernels::Device& device, BlockPool& pool)
@@ -72,7 +82,7 @@ void Sequence::adopt(std::span<const std::shared_ptr<kernels::Buffer>> blocks,
   blocks_.assign(blocks.begin(), blocks.end());
   block_data_.clear();
   for (const auto& block : blocks_) {
-    block_data_.push_back(floats(*block));
+    block_data_.push_back(block->data());
   }
   history_.assign(history.begin(), history.end());
   length_ = length;
@@ -92,7 +102,7 @@ void Sequence::restore_windows(std::span<const float> windows, std::int64_t leng
 void Sequence::reserve(std::int64_t length) {
   while (std::ssize(blocks_) * kBlockTokens < length) {
     blocks_.push_back(pool_.allocate());
-    block_data_.push_back(floats(*blocks_.back()));
+    block_data_.push_back(blocks_.back()->data());
   }
 }
 
@@ -128,18 +138,18 @@ kernels::RingView Sequence::raw(int layer, Raw kind) {
   return {};
 }
 
+kernels::PagedView Sequence::paged(int layer, const BlockPool::Place& place) const {
+  const int ratio = plan_.layers[static_cast<std::size_t>(layer)].ratio;
+  return {block_data_.data(), static_cast<std::size_t>(kBlockTokens / ratio), place.offset,
+          place.format};
+}
+
 kernels::PagedView Sequence::rows(int layer) const {
-  return {
-      block_data_.data(),
-      static_cast<std::size_t>(kBlockTokens / plan_.layers[static_cast<std::size_t>(layer)].ratio),
-      pool_.row_offset(layer), static_cast<std::size_t>(plan_.config.head_dim)};
+  return paged(layer, pool_.rows(layer));
 }
 
 kernels::PagedView Sequence::keys(int layer) const {
-  return {
-      block_data_.data(),
-      static_cast<std::size_t>(kBlockTokens / plan_.layers[static_cast<std::size_t>(layer)].ratio),
-      pool_.key_offset(layer), static_cast<std::size_t>(plan_.config.index_head_dim)};
+  return paged(layer, pool_.keys(layer));
 }
 
 }  // namespace galley::model

@@ -11,28 +11,34 @@
 
 namespace galley::model {
 
-// Blocks of kBlockTokens tokens' compressed rows and index keys, in float32 (values as the
-// quantisers left them, so a packed block holds the same). Grows on demand; blocks stay where they
+// Blocks of kBlockTokens tokens' compressed rows and index keys. Packed, they are the bytes of the
+// plan's CacheLayout, as the cache stores and shares them; not packed, they have its order with
+// rows of float32, for numerics that packing would change. Grows on demand; blocks stay where they
 // are. Not thread-safe.
 class BlockPool {
  public:
-  BlockPool(const ModelPlan& plan, kernels::Device& device);
+  BlockPool(const ModelPlan& plan, kernels::Device& device, bool packed);
 
   [[nodiscard]] std::shared_ptr<kernels::Buffer> allocate();
-  // Floats before the compressed rows and before the index keys of a source layer.
-  [[nodiscard]] std::size_t row_offset(int layer) const {
-    return row_offsets_[static_cast<std::size_t>(layer)];
+  // Where in a block the compressed rows and the index keys of a source layer are, and how.
+  struct Place {
+    std::size_t offset{};
+    kernels::RowFormat format;
+  };
+  [[nodiscard]] const Place& rows(int layer) const {
+    return rows_[static_cast<std::size_t>(layer)];
   }
-  [[nodiscard]] std::size_t key_offset(int layer) const {
-    return key_offsets_[static_cast<std::size_t>(layer)];
+  [[nodiscard]] const Place& keys(int layer) const {
+    return keys_[static_cast<std::size_t>(layer)];
   }
-  [[nodiscard]] std::size_t block_floats() const { return block_floats_; }
+  [[nodiscard]] bool packed() const { return packed_; }
 
  private:
   kernels::Device& device_;
-  std::vector<std::size_t> row_offsets_;
-  std::vector<std::size_t> key_offsets_;
-  std::size_t block_floats_ = 0;
+  bool packed_;
+  std::vector<Place> rows_;  // by layer
+  std::vector<Place> keys_;
+  std::size_t block_bytes_ = 0;
 };
 
 // Everything the network remembers of one token timeline, all of it indexed by position: feeding a
@@ -82,13 +88,15 @@ class Sequence {
         data;  // value, gate, index value, index gate, one after the other
   };
 
+  [[nodiscard]] kernels::PagedView paged(int layer, const BlockPool::Place& place) const;
+
   const ModelPlan& plan_;
   BlockPool& pool_;
   std::int64_t length_ = 0;
   std::unique_ptr<kernels::Buffer> windows_;  // layers, then draft stages
   std::vector<RawRings> raw_;                 // by layer
   std::vector<std::shared_ptr<kernels::Buffer>> blocks_;
-  std::vector<float*> block_data_;
+  std::vector<std::byte*> block_data_;
   std::vector<std::int32_t> history_;  // compressed id by position; -1: an image token
 };
 

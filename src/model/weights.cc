@@ -1,29 +1,41 @@
 #include "model/weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/core.h>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace galley::model {
 namespace {
 
-// Binds tensors below one prefix ("layers.3.").
+// Binds tensors below one prefix ("layers.3."). Values that are copied anyway are checked on the
+// way; the first bad one is left in `error`.
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, std::string prefix)
-      : checkpoint_(checkpoint), prefix_(std::move(prefix)) {}
+  Binder(const Checkpoint& checkpoint, std::string prefix, std::optional<Error>& error)
+      : checkpoint_(checkpoint), prefix_(std::move(prefix)), error_(error) {}
 
   [[nodiscard]] kernels::Weight matrix(const std::string& tensor) const {
     return checkpoint_.matrix(prefix_ + tensor + ".weight");
   }
   [[nodiscard]] std::vector<float> vector(const std::string& tensor) const {
-    return checkpoint_.vector(prefix_ + tensor);
+    std::vector<float> values = checkpoint_.vector(prefix_ + tensor);
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+      reject(tensor, "holds a value that is not finite");
+    }
+    return values;
   }
-  [[nodiscard]] std::vector<std::int64_t> ids(const std::string& tensor) const {
-    return checkpoint_.ids(prefix_ + tensor);
+  [[nodiscard]] std::vector<std::int64_t> ids(const std::string& tensor, int limit) const {
+    std::vector<std::int64_t> values = checkpoint_.ids(prefix_ + tensor);
+    if (!std::ranges::all_of(values, [limit](std::int64_t id) { return id >= 0 && id < limit; })) {
+      reject(tensor, fmt::format("holds an expert id outside [0, {})", limit));
+    }
+    return values;
   }
 
   [[nodiscard]] MixWeights mix(const std::string& site) const {
@@ -63,7 +75,7 @@ class Binder {
     out.sinks = vector("attn.attn_sink");
     out.gate = matrix("ffn.gate");
     if (hash_routing) {
-      out.gate_table = ids("ffn.gate.tid2eid");
+      out.gate_table = ids("ffn.gate.tid2eid", experts);
     } else {
       out.gate_bias = vector("ffn.gate.bias");
     }
@@ -78,8 +90,15 @@ class Binder {
   }
 
  private:
+  void reject(const std::string& tensor, std::string what) const {
+    if (!error_) {
+      error_ = Error{Code::kCorruption, std::move(what), checkpoint_.locate(prefix_ + tensor)};
+    }
+  }
+
   const Checkpoint& checkpoint_;
   std::string prefix_;
+  std::optional<Error>& error_;
 };
 
 void bind_compression(
@@ -126,7 +145,9 @@ Result<std::vector<std::int32_t>> load_token_map(const Checkpoint& checkpoint) {
   return map;
 }
 
-Result<void> bind_engram(const Checkpoint& checkpoint, ModelWeights& weights) {
+Result<void> bind_engram(const Checkpoint& checkpoint,
+                         ModelWeights& weights,
+                         std::optional<Error>& error) {
   const EngramConfig& engram = *checkpoint.plan().config.engram;
   std::vector<kernels::reference::EngramLayout> layouts =
       kernels::reference::engram_layouts({.layers = engram.layers,
@@ -141,10 +162,11 @@ Result<void> bind_engram(const Checkpoint& checkpoint, ModelWeights& weights) {
                               engram.table_rows[i]),
                   fmt::format("engram_num_embeddings[{}]", i));
     }
-    const Binder binder(checkpoint, fmt::format("layers.{}.engram.", engram.layers[i]));
+    const Binder binder(checkpoint, fmt::format("layers.{}.engram.", engram.layers[i]), error);
     EngramWeights& out =
         weights.layers[static_cast<std::size_t>(engram.layers[i])].engram.emplace();
-    out.table = binder.matrix("embed");
+    GALLEY_TRY(out.table, checkpoint.disk_table(
+                              fmt::format("layers.{}.engram.embed.weight", engram.layers[i])));
     out.wkv = binder.matrix("wkv");
     out.q_weight = binder.vector("q_weight");
     out.k_weight = binder.vector("k_weight");
@@ -154,17 +176,17 @@ Result<void> bind_engram(const Checkpoint& checkpoint, ModelWeights& weights) {
   return {};
 }
 
-DraftWeights bind_draft(const Checkpoint& checkpoint) {
+DraftWeights bind_draft(const Checkpoint& checkpoint, std::optional<Error>& error) {
   const ModelPlan& plan = checkpoint.plan();
   const Family family = plan.config.family;
   DraftWeights out;
   for (int stage = 0; stage < plan.draft_stages; ++stage) {
-    const Binder binder(checkpoint, fmt::format("mtp.{}.", stage));
+    const Binder binder(checkpoint, fmt::format("mtp.{}.", stage), error);
     out.stages.push_back(
         binder.block(plan.config.draft->experts, false, plan.config.image_routing()));
   }
-  const Binder first(checkpoint, "mtp.0.");
-  const Binder last(checkpoint, fmt::format("mtp.{}.", plan.draft_stages - 1));
+  const Binder first(checkpoint, "mtp.0.", error);
+  const Binder last(checkpoint, fmt::format("mtp.{}.", plan.draft_stages - 1), error);
   out.main_proj = first.matrix("main_proj");
   out.main_norm = first.vector("main_norm.weight");
   out.norm = last.vector("norm.weight");
@@ -183,7 +205,8 @@ DraftWeights bind_draft(const Checkpoint& checkpoint) {
 Result<ModelWeights> bind_weights(const Checkpoint& checkpoint) {
   const ModelPlan& plan = checkpoint.plan();
   const ModelConfig& config = plan.config;
-  const Binder global(checkpoint, "");
+  std::optional<Error> error;
+  const Binder global(checkpoint, "", error);
   ModelWeights weights;
   weights.embed = global.matrix("embed");
   weights.head = global.matrix("head");
@@ -193,16 +216,19 @@ Result<ModelWeights> bind_weights(const Checkpoint& checkpoint) {
   }
   for (int layer = 0; layer < config.layers; ++layer) {
     const LayerPlan& role = plan.layers[static_cast<std::size_t>(layer)];
-    const Binder binder(checkpoint, fmt::format("layers.{}.", layer));
+    const Binder binder(checkpoint, fmt::format("layers.{}.", layer), error);
     weights.layers.push_back(
         binder.block(config.experts, role.hash_routing, config.image_routing()));
     bind_compression(binder, role, layer, config.family, weights.layers.back());
   }
   if (config.engram) {
-    GALLEY_CHECK_OK(bind_engram(checkpoint, weights));
+    GALLEY_CHECK_OK(bind_engram(checkpoint, weights, error));
   }
   if (config.draft && plan.draft_stages > 0) {
-    weights.draft = bind_draft(checkpoint);
+    weights.draft = bind_draft(checkpoint, error);
+  }
+  if (error) {
+    return std::unexpected(std::move(*error));
   }
   return weights;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/disk_table.h"
 #include "kernels/reference/ops.h"
 #include "kernels/weight.h"
 #include "model/checkpoint.h"
@@ -14,7 +15,7 @@
 namespace galley::model {
 
 // Parameters of the network, bound by name once. Matrices stay mapped in their disk format; small
-// vectors are widened. An empty Weight or vector: the layer has none.
+// vectors are widened; engram tables stay on disk. An empty Weight or vector: the layer has none.
 
 struct MixWeights {
   std::vector<float> fn;
@@ -39,7 +40,7 @@ struct IndexerWeights {
 };
 
 struct EngramWeights {
-  kernels::Weight table;
+  kernels::DiskTable table;
   kernels::Weight wkv;
   std::vector<float> q_weight;
   std::vector<float> k_weight;
@@ -96,7 +97,7 @@ struct ModelWeights {
 };
 
 // Error: an engram token map (engram_token_map.bin) that is missing, or does not fit vocabulary or
-// table.
+// table; a small parameter that is not finite; an expert id out of range. Matrices are not read.
 [[nodiscard]] Result<ModelWeights> bind_weights(const Checkpoint& checkpoint);
 
 }  // namespace galley::model
