@@ -57,7 +57,7 @@ using ConfigMap = std::map<std::string, std::string>;
 using ConfigValue =
     std::variant<std::string, std::int64_t, bool, Duration, Bytes, ConfigList, ConfigMap>;
 
-inline constexpr Bytes kConfigFileBytesMax{256 * 1024};
+inline constexpr Bytes kConfigFileBytesMax{std::uint64_t{256} << 10U};
 
 // Where values come from. Tests and the fuzzer fill it by hand.
 struct ConfigInput {

@@ -40,7 +40,6 @@ HttpConnection::~HttpConnection() {
   context_.on_open_changed();
 }
 
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-reference-coroutine-parameters): the frame owns `self`
 asio::awaitable<void> HttpConnection::run(std::unique_ptr<HttpConnection> self) {
   for (bool more = true; more;) {
     more = co_await self->serve_one();

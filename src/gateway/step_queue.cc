@@ -10,8 +10,8 @@ namespace galley::gateway {
 namespace {
 
 std::size_t heap_bytes(const std::string& text) {
-  static const std::size_t kInside = std::string().capacity();
-  return text.capacity() > kInside ? text.capacity() + 1 : 0;
+  const std::size_t inside = std::string().capacity();  // a short text is no heap
+  return text.capacity() > inside ? text.capacity() + 1 : 0;
 }
 
 std::size_t bytes_of(const recipe::TokenLogprob& logprob) {
