@@ -586,6 +586,10 @@ TEST(Reply, C015_ACutCallIsNoToolCall) {
     const std::string begun = protocol == Protocol::kMessages ? R"("input":{})"  // what is complete
                                                               : R"({\"cmd\": \"i)";
     EXPECT_NE(replies.body.find(begun), std::string::npos) << replies.body;
+    if (protocol == Protocol::kResponses) {
+      const Json body = *parse_json(replies.body);
+      EXPECT_EQ(*(*body.find("output")->array())[0].find("status")->string(), "incomplete");
+    }
   }
 }
 
