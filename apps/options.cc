@@ -6,6 +6,8 @@
 #include <fmt/core.h>
 #include <utility>
 
+#include "recipe/names.h"
+
 namespace galley::apps {
 namespace {
 
@@ -13,8 +15,6 @@ using namespace std::chrono_literals;
 
 constexpr std::int64_t kDurationMin = Duration(1ms).count();
 constexpr std::int64_t kDurationMax = Duration(24h).count();
-
-constexpr std::array<std::string_view, 2> kCompatNames{"galley", "recipe-0.2"};
 
 // The shortest useful list. Names of clients' models map to the version whose prompts they get.
 const std::array kOptions{
@@ -119,7 +119,7 @@ const std::array kOptions{
                  .type = ConfigType::kChoice,
                  .initial = "galley",
                  .help = "recipe-0.2 reproduces the reference codec, its defects included.",
-                 .choices = kCompatNames},
+                 .choices = recipe::kNames<recipe::Compat>},
     ConfigOption{.key = "script",
                  .initial = "",
                  .help = "Answer from this JSONL file of recorded outputs instead of echoing."},
@@ -180,21 +180,15 @@ Result<LogOptions> log_options(const Config& config) {
 }
 
 Result<recipe::Compat> compat_of(std::string_view name) {
-  if (name == "galley") {
-    return recipe::Compat::kGalley;
-  }
-  if (name == "recipe-0.2") {
-    return recipe::Compat::kRecipe02;
+  if (const auto compat = recipe::named<recipe::Compat>(name)) {
+    return *compat;
   }
   return fail(Code::kInvalidArgument, fmt::format("'{}' is not galley or recipe-0.2", name));
 }
 
 Result<recipe::ModelVersion> version_of(std::string_view name) {
-  if (name == "v4") {
-    return recipe::ModelVersion::kV4;
-  }
-  if (name == "v4.1") {
-    return recipe::ModelVersion::kV41;
+  if (const auto version = recipe::named<recipe::ModelVersion>(name)) {
+    return *version;
   }
   return fail(Code::kInvalidArgument, fmt::format("'{}' is not v4 or v4.1", name), "models");
 }

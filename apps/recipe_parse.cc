@@ -9,6 +9,7 @@
 #include "apps/recipe_request.h"
 #include "apps/token_text.h"
 #include "apps/tokenizer_choice.h"
+#include "recipe/names.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply_writer.h"
 
@@ -34,15 +35,6 @@ class CountedIds final : public recipe::IdSource {
   int count_ = 0;
 };
 
-std::optional<recipe::SourceFinish> finish_of(const std::string& name) {
-  if (name == "none") {
-    return std::nullopt;
-  }
-  return name == "stop"     ? recipe::SourceFinish::kStop
-         : name == "length" ? recipe::SourceFinish::kLength
-                            : recipe::SourceFinish::kContentFilter;
-}
-
 Result<void> parse(const Flags& flags) {
   if (flags.file == "-" && flags.request_file == "-") {
     return fail(Code::kInvalidArgument,
@@ -67,7 +59,7 @@ Result<void> parse(const Flags& flags) {
   } else {
     reply.feed_text(output, 0);
   }
-  reply.finish(finish_of(flags.finish));
+  reply.finish(recipe::named<recipe::SourceFinish>(flags.finish));  // none: nullopt
   fmt::print("{}{}", reply.bytes(), flags.stream ? "" : "\n");
   return {};
 }

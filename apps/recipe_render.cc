@@ -10,6 +10,7 @@
 #include "apps/tokenizer_choice.h"
 #include "recipe/control.h"
 #include "recipe/json.h"
+#include "recipe/names.h"
 #include "recipe/prompt.h"
 #include "recipe/prompt_encoder.h"
 
@@ -44,7 +45,7 @@ std::string as_json(const recipe::Request& request,
                                     {"ids", std::move(tokens)},
                                     {"images", std::uint64_t{prompt.images.size()}},
                                     {"thinking", request.output.thinking},
-                                    {"constraint", name(request.constraint.kind)},
+                                    {"constraint", name_of(request.constraint.kind)},
                                     {"notes", std::move(notes)}});
 }
 

@@ -1,21 +1,32 @@
 #include "apps/recipe_request.h"
 
+#include <span>
+#include <vector>
+
 #include "apps/options.h"
 #include "recipe/json.h"
+#include "recipe/names.h"
 
 namespace galley::apps {
+namespace {
+
+CLI::IsMember one_of(std::span<const std::string_view> names) {
+  return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
+}
+
+}  // namespace
 
 void RequestFlags::add_to(CLI::App& command) {
   command.add_option("--protocol", protocol, "The protocol of the request body.")
-      ->check(CLI::IsMember({"chat", "responses", "messages"}))
+      ->check(one_of(recipe::kNames<recipe::Protocol>))
       ->capture_default_str();
   command
       .add_option("--model", model,
                   "The model version to render for, whatever model the body names. Without it the "
                   "body must name a known model.")
-      ->check(CLI::IsMember({"v4", "v4.1"}));
+      ->check(one_of(recipe::kNames<recipe::ModelVersion>));
   command.add_option("--compat", compat, "Reproduce the reference codec, its defects included.")
-      ->check(CLI::IsMember({"galley", "recipe-0.2"}))
+      ->check(one_of(recipe::kNames<recipe::Compat>))
       ->capture_default_str();
 }
 
@@ -33,10 +44,11 @@ Result<recipe::Request> RequestFlags::parse(const std::string& body) const {
       }
     }
   }
-  return recipe::parse_request(protocol == "chat"        ? recipe::Protocol::kChat
-                               : protocol == "responses" ? recipe::Protocol::kResponses
-                                                         : recipe::Protocol::kMessages,
-                               body, options);
+  const auto kind = recipe::named<recipe::Protocol>(protocol);
+  if (!kind) {
+    return fail(Code::kInvalidArgument, "no such protocol: " + protocol);
+  }
+  return recipe::parse_request(*kind, body, options);
 }
 
 }  // namespace galley::apps

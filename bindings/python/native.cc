@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,7 @@
 #include "recipe/control.h"
 #include "recipe/image_size.h"
 #include "recipe/limits.h"
+#include "recipe/names.h"
 #include "recipe/prompt.h"
 #include "recipe/reply.h"
 #include "recipe/request.h"
@@ -61,33 +64,24 @@ nb::str to_str(std::string_view text) {
 
 // ---- Names of enum values -----------------------------------------------------------------------
 
-template <class Enum, std::size_t kCount>
-Enum named(std::string_view name,
-           const std::array<std::string_view, kCount>& names,
-           const char* what) {
-  for (std::size_t i = 0; i < kCount; ++i) {
-    if (names[i] == name) {
-      return static_cast<Enum>(i);
-    }
-  }
-  raise(PyExc_ValueError, "no such " + std::string(what) + ": " + std::string(name));
-}
-
 constexpr std::array<std::string_view, 11> kCodes = {
     "invalid_argument", "unauthenticated", "not_found", "too_large",
     "overloaded",       "unimplemented",   "cancelled", "deadline_exceeded",
     "corruption",       "unavailable",     "internal",
 };
 static_assert(static_cast<std::size_t>(Code::kInternal) + 1 == kCodes.size());
-constexpr std::array<std::string_view, 3> kProtocols = {"chat", "responses", "messages"};
-constexpr std::array<std::string_view, 2> kVersions = {"v4", "v4.1"};
-constexpr std::array<std::string_view, 2> kCompats = {"galley", "recipe-0.2"};
-constexpr std::array<std::string_view, 4> kDetails = {"low", "high", "original", "auto"};
-constexpr std::array<std::string_view, 3> kFinishes = {"stop", "length", "content_filter"};
-
-template <class Enum, std::size_t kCount>
-std::string_view name_of(Enum value, const std::array<std::string_view, kCount>& names) {
-  return names[static_cast<std::size_t>(value)];
+// The value that Python calls `name`. Error: ValueError.
+template <class Enum>
+Enum named(std::string_view name, const char* what) {
+  if constexpr (std::is_same_v<Enum, Code>) {
+    const auto it = std::ranges::find(kCodes, name);
+    if (it != kCodes.end()) {
+      return static_cast<Code>(it - kCodes.begin());
+    }
+  } else if (const auto value = recipe::named<Enum>(name)) {
+    return *value;
+  }
+  raise(PyExc_ValueError, "no such " + std::string(what) + ": " + std::string(name));
 }
 
 // ---- Errors -------------------------------------------------------------------------------------
@@ -96,9 +90,9 @@ std::string_view name_of(Enum value, const std::array<std::string_view, kCount>&
                                       recipe::Protocol protocol,
                                       recipe::Compat compat) {
   const nb::object type = nb::module_::import_("galley.recipe._error").attr("RequestError");
-  const nb::object value =
-      type(to_str(error.what), name_of(error.code, kCodes), recipe::http_status(error.code),
-           to_str(error.where), to_bytes(recipe::error_body(protocol, compat, error)));
+  const nb::object value = type(to_str(error.what), kCodes[static_cast<std::size_t>(error.code)],
+                                recipe::http_status(error.code), to_str(error.where),
+                                to_bytes(recipe::error_body(protocol, compat, error)));
   PyErr_SetObject(type.ptr(), value.ptr());
   throw nb::python_error();
 }
@@ -294,7 +288,7 @@ void bind_options(nb::module_& m) {
              std::string_view compat, bool default_thinking, bool reject_missing_reasoning,
              bool messages_drop_web_search, bool responses_reject_web_search) {
             recipe::CodecOptions options;
-            options.compat = named<recipe::Compat>(compat, kCompats, "compat");
+            options.compat = named<recipe::Compat>(compat, "compat");
             options.default_thinking = default_thinking;
             options.reject_missing_reasoning = reject_missing_reasoning;
             options.messages_drop_web_search = messages_drop_web_search;
@@ -302,8 +296,7 @@ void bind_options(nb::module_& m) {
             if (models) {
               options.models.clear();
               for (const auto& [name, version] : *models) {
-                options.models.emplace(
-                    name, named<recipe::ModelVersion>(version, kVersions, "model version"));
+                options.models.emplace(name, named<recipe::ModelVersion>(version, "model version"));
               }
             }
             new (self) recipe::CodecOptions(std::move(options));
@@ -347,8 +340,7 @@ void bind_prompt(nb::module_& m) {
       .def_prop_ro(
           "is_data_url",
           [](const recipe::Image& self) { return self.kind == recipe::Image::Kind::kDataUrl; })
-      .def_prop_ro("detail",
-                   [](const recipe::Image& self) { return name_of(self.detail, kDetails); })
+      .def_prop_ro("detail", [](const recipe::Image& self) { return recipe::name_of(self.detail); })
       .def_prop_ro(
           "path", [](const recipe::Image& self) { return to_str(self.path); },
           "Where in the request, for error texts.")
@@ -374,7 +366,7 @@ Raises ValueError when the vocabulary lacks a control token this model version n
       "render_fim",
       [](std::string_view prefix, std::string_view suffix, std::string_view version) {
         return PyPrompt{recipe::render_fim(prefix, suffix),
-                        named<recipe::ModelVersion>(version, kVersions, "model version")};
+                        named<recipe::ModelVersion>(version, "model version")};
       },
       "prefix"_a, "suffix"_a, "version"_a = "v4.1", "Prompt that asks for what stands between.");
   m.def(
@@ -389,7 +381,7 @@ Raises ValueError when the vocabulary lacks a control token this model version n
 PyRequest parse(std::string_view protocol,
                 nb::handle body,
                 const std::optional<recipe::CodecOptions>& options) {
-  const auto kind = named<recipe::Protocol>(protocol, kProtocols, "protocol");
+  const auto kind = named<recipe::Protocol>(protocol, "protocol");
   const std::string_view text = bytes_of(body);
   const recipe::CodecOptions& chosen = options ? *options : recipe::CodecOptions{};
   Result<recipe::Request> request = [&] {
@@ -423,7 +415,7 @@ std::optional<std::pair<std::string, std::string>> constraint(const PyRequest& s
   if (value.kind == recipe::Constraint::Kind::kNone) {
     return std::nullopt;
   }
-  return std::pair{std::string(recipe::name(value.kind)), value.text};
+  return std::pair{std::string(recipe::name_of(value.kind)), value.text};
 }
 
 void bind_request(nb::module_& m) {
@@ -452,15 +444,13 @@ Raises RequestError when the request does not fit the context.)")
           },
           "tokenizer"_a, nb::sig("def stop_ids(self, tokenizer: Tokenizer) -> list[int]"),
           "Ids that end the model's turn; they are not fed to the reply.")
-      .def_prop_ro(
-          "protocol",
-          [](const PyRequest& self) { return name_of(self.request->protocol, kProtocols); })
+      .def_prop_ro("protocol",
+                   [](const PyRequest& self) { return recipe::name_of(self.request->protocol); })
       .def_prop_ro(
           "model", [](const PyRequest& self) { return to_str(self.request->model); },
           "Name of the model as the client sent it.")
       .def_prop_ro(
-          "version",
-          [](const PyRequest& self) { return name_of(self.request->version, kVersions); },
+          "version", [](const PyRequest& self) { return recipe::name_of(self.request->version); },
           "\"v4\" or \"v4.1\".")
       .def_prop_ro(
           "stream", [](const PyRequest& self) { return self.request->stream; },
@@ -578,7 +568,7 @@ one extra chunk with empty `choices`, as OpenAI sends it.)")
           [](PyReply& self, std::optional<std::string_view> reason) {
             std::optional<recipe::SourceFinish> why;
             if (reason) {
-              why = named<recipe::SourceFinish>(*reason, kFinishes, "finish reason");
+              why = named<recipe::SourceFinish>(*reason, "finish reason");
             }
             value_or_raise(self.session->finish(why));
             return take(*self.session);
@@ -590,8 +580,7 @@ one extra chunk with empty `choices`, as OpenAI sends it.)")
       .def(
           "fail",
           [](PyReply& self, const std::string& message, std::string_view code) {
-            value_or_raise(
-                self.session->fail(Error{named<Code>(code, kCodes, "error code"), message, {}}));
+            value_or_raise(self.session->fail(Error{named<Code>(code, "error code"), message, {}}));
             return take(*self.session);
           },
           "message"_a, "code"_a = "internal",
@@ -612,8 +601,8 @@ A reply that a stop string completed stays complete.)")
   m.def(
       "error_body",
       [](std::string_view protocol, std::string_view message, std::string_view code) {
-        const Code kind = named<Code>(code, kCodes, "error code");
-        const auto words = named<recipe::Protocol>(protocol, kProtocols, "protocol");
+        const Code kind = named<Code>(code, "error code");
+        const auto words = named<recipe::Protocol>(protocol, "protocol");
         return std::pair{recipe::http_status(kind),
                          to_bytes(recipe::error_body(words, recipe::Compat::kGalley,
                                                      Error{kind, std::string(message), {}}))};

@@ -30,8 +30,11 @@ enum class Code : std::uint8_t {
 struct Error {
   Code code{};
   std::string what;  // one sentence, names the offending value
-  std::string
-      where;  // offending path or place ("messages[3].content[0].type"), empty when there is none
+  // Offending path or place ("messages[3].content[0].type"), empty when there is none.
+  std::string where = {};
+  // A fixed name by which programs tell this error from others of its code, empty for most. Views
+  // a literal.
+  std::string_view reason = {};
 };
 
 template <class T>
@@ -39,8 +42,9 @@ using Result = std::expected<T, Error>;
 
 [[nodiscard]] inline std::unexpected<Error> fail(Code code,
                                                  std::string what,
-                                                 std::string where = {}) {
-  return std::unexpected(Error{code, std::move(what), std::move(where)});
+                                                 std::string where = {},
+                                                 std::string_view reason = {}) {
+  return std::unexpected(Error{code, std::move(what), std::move(where), reason});
 }
 
 // Puts the name of a step in front of an error on its way outward: "tokenizer.json: no model".

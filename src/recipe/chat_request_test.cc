@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "recipe/golden_for_test.h"
 #include "recipe/limits.h"
-#include "recipe/request_golden_for_test.h"
 
 namespace galley::recipe {
 namespace {
@@ -48,7 +48,7 @@ void check(const std::vector<Row>& rows, const CodecOptions& with_options) {
 
 TEST(ChatRequest, Goldens) {
   // C011: call arguments that are no JSON are refused, and empty ones are an empty object.
-  check_render_goldens(
+  check_galley_prompts(
       "chat", Protocol::kChat,
       [](std::string_view body, const Result<Request>& request) {
         return request ? body.find(R"("arguments":"")") != std::string_view::npos
@@ -58,7 +58,7 @@ TEST(ChatRequest, Goldens) {
 }
 
 TEST(ChatRequest, GoldenErrors) {
-  check_error_goldens("chat", Protocol::kChat);
+  check_error_places("chat", Protocol::kChat);
 }
 
 TEST(ChatRequest, TypeErrorsNameThePlace) {

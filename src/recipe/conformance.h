@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "recipe/json.h"
+#include "recipe/request.h"
 #include "recipe/tokenizer.h"
 
 // Runs golden records (formats of spec recipe 9.1 to 9.3) against the codec in Compat::kRecipe02.
@@ -28,6 +29,10 @@ struct RecordCheck {
   std::vector<std::string> differences;  // empty: passed. One readable line each.
   std::string not_applicable;            // reason, when the record tests what no public API reaches
 };
+
+// The options a record was made with: its version under the model name `m`, Compat::kRecipe02, and
+// what its `opt` names. Error: an `opt` nobody knows.
+[[nodiscard]] Result<CodecOptions> golden_options(const Json& record);
 
 // One line of a .jsonl golden file.
 [[nodiscard]] RecordCheck check_record(const Json& record, const ConformanceTokenizers& tokenizers);

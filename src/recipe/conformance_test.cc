@@ -4,27 +4,24 @@
 #include "recipe/conformance.h"
 
 #include <array>
-#include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
-#include "recipe/control.h"
+#include "recipe/tokenizer_for_test.h"
 
 namespace galley::recipe {
 namespace {
 
 const ConformanceTokenizers& tokenizers() {
   static const ConformanceTokenizers kTokenizers = [] {
-    const char* const path = std::getenv("GALLEY_V4_TOKENIZER");
-    const auto load = [&](const TokenizerOptions& options) {
-      auto tokenizer = Tokenizer::from_file(path == nullptr ? "" : path, options);
-      EXPECT_TRUE(tokenizer)
-          << "GALLEY_V4_TOKENIZER must name the V4 tokenizer.json (scripts/setup.sh test)";
+    const auto load = [](ModelVersion version) {
+      const auto tokenizer = v4_tokenizer_for_test(version);
+      EXPECT_TRUE(tokenizer) << to_string(tokenizer.error());
       return tokenizer ? *tokenizer : nullptr;
     };
-    return ConformanceTokenizers{.v4 = load({}), .v41 = load({.rename = v41_renames()})};
+    return ConformanceTokenizers{.v4 = load(ModelVersion::kV4), .v41 = load(ModelVersion::kV41)};
   }();
   return kTokenizers;
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "recipe/golden_for_test.h"
 #include "recipe/limits.h"
-#include "recipe/request_golden_for_test.h"
 
 namespace galley::recipe {
 namespace {
@@ -53,13 +53,13 @@ void check(const std::vector<Row>& rows, const CodecOptions& with_options) {
 }
 
 TEST(MessagesRequest, Goldens) {
-  check_render_goldens(
+  check_galley_prompts(
       "messages", Protocol::kMessages,
       [](std::string_view, const Result<Request>&) { return false; }, 0);
 }
 
 TEST(MessagesRequest, GoldenErrors) {
-  check_error_goldens("messages", Protocol::kMessages);
+  check_error_places("messages", Protocol::kMessages);
 }
 
 TEST(MessagesRequest, ErrorTexts) {

@@ -752,7 +752,7 @@ std::vector<std::string_view> random_pieces(std::string_view text, std::mt19937&
 TEST(OutputParser, C012_RecordedRepliesAreTheSameHoweverTheyAreCut) {
   std::mt19937 random(1);
   for (const Json& record : golden_records("parse")) {
-    CodecOptions options = golden_options(record);
+    CodecOptions options = options_of(record);
     options.compat = Compat::kGalley;
     const Result<Request> request =
         parse_request(protocol_of(record), golden_string(record, "body"), options);

@@ -1,6 +1,7 @@
 // Goal: prompts equal the reference's byte for byte, and control tokens stand only where the
 // template puts them (spec recipe 2, 4). Method: hand-built conversations for each rule, shown with
-// control tokens as {names}; then every golden and vector prompt through the request parsers.
+// control tokens as {names}; then every vector prompt through the request parsers (conformance_test
+// has the golden ones).
 #include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
@@ -409,55 +410,6 @@ std::string first_difference(std::string_view got, std::string_view want) {
   const std::size_t from = at < 60 ? 0 : at - 60;
   return "byte " + std::to_string(at) + "\n got: ..." + std::string(got.substr(from, 140)) +
          "\nwant: ..." + std::string(want.substr(from, 140));
-}
-
-// Every prompt the reference made, with the byte ranges of its control tokens and its images.
-void expect_golden_prompts(Protocol protocol, std::string_view name, int count) {
-  int passed = 0;
-  for (const Json& record : golden_records("render", name)) {
-    SCOPED_TRACE(golden_string(record, "id"));
-    const Result<Request> request =
-        parse_request(protocol, golden_string(record, "body"), golden_options(record));
-    if (!request) {
-      ADD_FAILURE() << to_string(request.error());
-      continue;
-    }
-    expect_golden_request(record, *request);
-    const Prompt prompt = render(request->conversation, request->version);
-    const std::string& want = golden_string(record, "prompt");
-    bool same = prompt.text == want;
-    EXPECT_TRUE(same) << first_difference(prompt.text, want);
-    JsonArray spans;
-    for (const ControlSpan& span : prompt.controls) {
-      spans.emplace_back(JsonArray{Json(static_cast<std::int64_t>(span.begin)),
-                                   Json(static_cast<std::int64_t>(span.end))});
-    }
-    same &= Json(spans) == *record.find("special");
-    EXPECT_EQ(Json(spans), *record.find("special"));
-    JsonArray images;
-    constexpr std::array<std::string_view, 4> kDetails = {"low", "high", "original", "auto"};
-    for (const Image& image : prompt.images) {
-      images.emplace_back(JsonObject{{"kind", image.kind == Image::Kind::kUrl ? "url" : "data_url"},
-                                     {"detail", kDetails[static_cast<std::size_t>(image.detail)]},
-                                     {"path", image.path},
-                                     {"ref", image.reference}});
-    }
-    const Json* const wanted_images = record.find("images");
-    same &= to_json(Json(images)) == (wanted_images != nullptr ? to_json(*wanted_images) : "[]");
-    EXPECT_EQ(to_json(Json(images)), wanted_images != nullptr ? to_json(*wanted_images) : "[]");
-    passed += same ? 1 : 0;
-  }
-  EXPECT_EQ(passed, count);
-}
-
-TEST(RenderGolden, Chat) {
-  expect_golden_prompts(Protocol::kChat, "chat", 118);
-}
-TEST(RenderGolden, Responses) {
-  expect_golden_prompts(Protocol::kResponses, "responses", 78);
-}
-TEST(RenderGolden, Messages) {
-  expect_golden_prompts(Protocol::kMessages, "messages", 79);
 }
 
 Protocol protocol_of(const Json& record) {

@@ -49,13 +49,9 @@ ErrorShape shape_of(Code code) {
   return {500, "internal_error", "internal_error", "api_error"};
 }
 
-// Clients look for this code to shorten a conversation and try again.
 std::string_view openai_code(Compat compat, const Error& error) {
-  if (compat == Compat::kGalley && error.code == Code::kInvalidArgument &&
-      error.what.starts_with("This model's maximum context length")) {
-    return "context_length_exceeded";
-  }
-  return shape_of(error.code).openai_code;
+  return compat == Compat::kGalley && !error.reason.empty() ? error.reason
+                                                            : shape_of(error.code).openai_code;
 }
 
 // Shortest decimal that is this float again, with a point or an exponent.

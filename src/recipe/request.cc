@@ -9,22 +9,6 @@
 
 namespace galley::recipe {
 
-std::string_view name(Constraint::Kind kind) {
-  switch (kind) {
-    case Constraint::Kind::kNone:
-      return "none";
-    case Constraint::Kind::kToolCall:
-      return "tool_call";
-    case Constraint::Kind::kToolCallRequired:
-      return "tool_call_required";
-    case Constraint::Kind::kJson:
-      return "json";
-    case Constraint::Kind::kRegex:
-      return "regex";
-  }
-  std::unreachable();
-}
-
 Result<Request> parse_request(Protocol protocol,
                               std::string_view body,
                               const CodecOptions& options) {
@@ -54,7 +38,7 @@ Result<std::int64_t> effective_max_tokens(const Request& request,
                 "This model's maximum context length is " + std::to_string(context_tokens) +
                     " tokens. However, you requested " + counts +
                     ". Please reduce the length of the messages or completion.",
-                requested == 0 ? "messages" : "max_tokens");
+                requested == 0 ? "messages" : "max_tokens", kContextLengthExceeded);
   }
   std::int64_t wanted = kDefaultMaxTokensChat;
   if (request.conversation.thinking) {

@@ -56,8 +56,6 @@ struct Constraint {
   Kind kind = Kind::kNone;
   std::string text;  // compact JSON (tools or schema), or the regex
 };
-[[nodiscard]] std::string_view name(
-    Constraint::Kind kind);  // "tool_call", ..., as the goldens spell it
 
 // How the reply has to be read: the start state follows the prompt that was rendered
 // (spec 2.9, 3.2).
@@ -134,8 +132,13 @@ struct Request {
 [[nodiscard]] Result<Request> parse_messages_request(std::string_view body,
                                                      const CodecOptions& options);
 
+// Error::reason of a request that does not fit: clients look for it to shorten a conversation and
+// try again.
+inline constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
+
 // The context check after encoding (spec 5.1): how many tokens may be generated. `prompt_tokens`
-// counts every image in full. Error: kInvalidArgument with the context overflow text.
+// counts every image in full. Error: kInvalidArgument with the context overflow text and
+// kContextLengthExceeded.
 [[nodiscard]] Result<std::int64_t> effective_max_tokens(const Request& request,
                                                         std::int64_t prompt_tokens,
                                                         std::int64_t context_tokens);

@@ -13,6 +13,7 @@
 
 #include "recipe/golden_for_test.h"
 #include "recipe/limits.h"
+#include "recipe/names.h"
 #include "recipe/prompt.h"
 #include "recipe/request_fields.h"
 
@@ -222,7 +223,7 @@ TEST(Request, GoldenMaxTokens) {
   for (const Json& record : golden_records("max_tokens", "chat")) {
     const std::string& id = golden_string(record, "id");
     const Result<Request> request =
-        parse_chat_request(golden_string(record, "body"), golden_options(record));
+        parse_chat_request(golden_string(record, "body"), options_of(record));
     ASSERT_TRUE(request) << id;
     const Result<std::int64_t> tokens = effective_max_tokens(
         *request, *record.find("prompt_tokens")->int64(), *record.find("context_limit")->int64());
@@ -327,13 +328,19 @@ TEST(RequestFields, AppendMovesImages) {
   EXPECT_EQ(content.images[0].offset, 3U);
 }
 
-TEST(Request, ConstraintNames) {
+TEST(Names, GoThereAndBack) {
   using Kind = Constraint::Kind;
-  EXPECT_EQ(name(Kind::kNone), "none");
-  EXPECT_EQ(name(Kind::kToolCall), "tool_call");
-  EXPECT_EQ(name(Kind::kToolCallRequired), "tool_call_required");
-  EXPECT_EQ(name(Kind::kJson), "json");
-  EXPECT_EQ(name(Kind::kRegex), "regex");
+  EXPECT_EQ(name_of(Kind::kNone), "none");
+  EXPECT_EQ(name_of(Kind::kToolCall), "tool_call");
+  EXPECT_EQ(name_of(Kind::kToolCallRequired), "tool_call_required");
+  EXPECT_EQ(name_of(Kind::kJson), "json");
+  EXPECT_EQ(name_of(Kind::kRegex), "regex");
+  EXPECT_EQ(named<Kind>("tool_call_required"), Kind::kToolCallRequired);
+  EXPECT_EQ(named<Protocol>("messages"), Protocol::kMessages);
+  EXPECT_EQ(named<ModelVersion>("v4.1"), ModelVersion::kV41);
+  EXPECT_EQ(named<SourceFinish>("content_filter"), SourceFinish::kContentFilter);
+  EXPECT_EQ(named<SourceFinish>("none"), std::nullopt);
+  EXPECT_EQ(named<Effort>(""), std::nullopt);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/fnv1a.h"
 #include "recipe/json.h"
 #include "recipe/limits.h"
 #include "recipe/tokenizer_for_test.h"
@@ -39,17 +40,11 @@ std::vector<TokenId> encode_with_added(const Tokenizer& tokenizer, std::string_v
 
 // FNV-1a 64 over the ids as 32-bit little-endian words, as lower-case hex (spec 9.2).
 std::string fnv_of(const std::vector<TokenId>& ids) {
-  std::uint64_t hash = 0xcbf29ce484222325;
+  Fnv1a hash;
   for (const TokenId id : ids) {
-    for (unsigned shift = 0; shift != 32; shift += 8) {
-      hash = (hash ^ ((id >> shift) & 0xFFU)) * 0x100000001b3;
-    }
+    hash.add(id);
   }
-  std::string hex(16, '0');
-  for (std::size_t i = 16; i-- != 0; hash >>= 4U) {
-    hex[i] = "0123456789abcdef"[hash & 0xFU];
-  }
-  return hex;
+  return hash.hex();
 }
 
 std::vector<TokenId> ids_of(const Json& list) {

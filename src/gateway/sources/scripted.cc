@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "gateway/sources/delivery.h"
 #include "recipe/json.h"
+#include "recipe/names.h"
 
 namespace galley::gateway {
 namespace {
@@ -14,14 +16,10 @@ using recipe::SourceFinish;
 
 Result<SourceFinish> parse_finish(const Json& value) {
   const std::string* text = value.string();
-  if (text != nullptr && *text == "stop") {
-    return SourceFinish::kStop;
-  }
-  if (text != nullptr && *text == "length") {
-    return SourceFinish::kLength;
-  }
-  if (text != nullptr && *text == "content_filter") {
-    return SourceFinish::kContentFilter;
+  if (text != nullptr) {
+    if (const auto finish = recipe::named<SourceFinish>(*text)) {
+      return *finish;
+    }
   }
   return fail(Code::kInvalidArgument, "must be stop, length or content_filter", "finish");
 }
@@ -51,13 +49,11 @@ Result<std::string> parse_string(std::string_view key, const Json& value) {
 }  // namespace
 
 std::string prompt_hash(std::span<const TokenId> prompt) {
-  std::uint64_t hash = 0xcbf29ce484222325;
+  Fnv1a hash;
   for (const TokenId id : prompt) {
-    for (unsigned shift = 0; shift < 32; shift += 8) {
-      hash = (hash ^ ((id >> shift) & 0xFFU)) * 0x100000001b3;
-    }
+    hash.add(id);
   }
-  return fmt::format("{:016x}", hash);
+  return hash.hex();
 }
 
 Result<ScriptedSource::Line> ScriptedSource::parse_line(std::string_view text,

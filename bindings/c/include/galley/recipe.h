@@ -14,9 +14,11 @@
  * Errors. Functions that can fail return a galley_code. `error`, where there is one, may be NULL;
  * on failure it receives a handle that tells more, on success NULL, and it stays NULL with
  * GALLEY_OUT_OF_MEMORY. Output parameters are written on success only. A NULL handle, a NULL output
- * parameter, an unknown enum value or a NULL pointer with a size above 0 is
- * GALLEY_INVALID_ARGUMENT; where a function cannot fail it answers 0 or {NULL, 0}. No C++ exception
- * leaves the library.
+ * parameter, an unknown enum value, a flag that is neither 0 nor 1, a struct_size that is not set
+ * or a NULL pointer with a size above 0 is GALLEY_INVALID_ARGUMENT; where a function cannot fail it
+ * answers 0 or {NULL, 0}. Every function that returns a galley_code may return
+ * GALLEY_OUT_OF_MEMORY and GALLEY_INTERNAL (a bug of the library); beyond these three, functions
+ * name what they return. No C++ exception leaves the library.
  *
  * Texts are UTF-8, sizes count bytes. Flags are 0 or 1. */
 #pragma once
@@ -44,21 +46,23 @@ typedef struct galley_slice {
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
+/* Those marked (*) the library never returns by itself: they are for a server's own errors, see
+ * galley_error_create and galley_reply_fail. */
 typedef int32_t galley_code;
 enum {
   GALLEY_OK = 0,
-  GALLEY_INVALID_ARGUMENT = 1, /* the client or the caller sent something wrong */
-  GALLEY_UNAUTHENTICATED = 2,
-  GALLEY_NOT_FOUND = 3,
-  GALLEY_TOO_LARGE = 4, /* above a documented limit */
-  GALLEY_OVERLOADED = 5,
-  GALLEY_UNIMPLEMENTED = 6, /* known, named and refused */
-  GALLEY_CANCELLED = 7,
-  GALLEY_DEADLINE_EXCEEDED = 8,
-  GALLEY_CORRUPTION = 9,
-  GALLEY_UNAVAILABLE = 10,
-  GALLEY_INTERNAL = 11,
-  GALLEY_OUT_OF_MEMORY = 12
+  GALLEY_INVALID_ARGUMENT = 1,  /* the client or the caller sent something wrong */
+  GALLEY_UNAUTHENTICATED = 2,   /* (*) no key, or a wrong one */
+  GALLEY_NOT_FOUND = 3,         /* no such file or token */
+  GALLEY_TOO_LARGE = 4,         /* above a documented limit */
+  GALLEY_OVERLOADED = 5,        /* (*) a queue is full: try again later */
+  GALLEY_UNIMPLEMENTED = 6,     /* (*) known, named and not there */
+  GALLEY_CANCELLED = 7,         /* (*) the client went away */
+  GALLEY_DEADLINE_EXCEEDED = 8, /* (*) the request's time is over */
+  GALLEY_CORRUPTION = 9,        /* (*) stored bytes do not verify */
+  GALLEY_UNAVAILABLE = 10,      /* a file cannot be read; a backend is gone */
+  GALLEY_INTERNAL = 11,         /* we failed, nobody else is to blame */
+  GALLEY_OUT_OF_MEMORY = 12     /* nothing was changed or made; there is no galley_error */
 };
 
 typedef int32_t galley_protocol;
@@ -66,7 +70,8 @@ enum { GALLEY_CHAT = 0, GALLEY_RESPONSES = 1, GALLEY_MESSAGES = 2 };
 
 typedef struct galley_error galley_error;
 
-/* An error of the caller's own (queue full, backend gone) in the words of `protocol`. */
+/* An error of the caller's own (queue full, backend gone) in the words of `protocol`. `code` is one
+ * of GALLEY_INVALID_ARGUMENT to GALLEY_INTERNAL. */
 GALLEY_API galley_code galley_error_create(galley_code code,
                                            const char* message,
                                            size_t message_size,
@@ -106,7 +111,8 @@ typedef struct galley_rename {
 } galley_rename;
 
 /* Reads a Hugging Face tokenizer.json (byte-level BPE of the V4 family), from a file or from its
- * text. Takes a fraction of a second; share the result. Errors: GALLEY_NOT_FOUND,
+ * text. Takes a fraction of a second; share the result. Errors: GALLEY_NOT_FOUND and
+ * GALLEY_UNAVAILABLE for a file that is not there or cannot be read, GALLEY_TOO_LARGE,
  * GALLEY_INVALID_ARGUMENT naming what in the file is missing or not supported. */
 GALLEY_API galley_code galley_tokenizer_from_file(const char* path,
                                                   size_t path_size,
@@ -185,8 +191,9 @@ GALLEY_API galley_code galley_options_clear_models(galley_options* options);
 
 typedef struct galley_request galley_request;
 
-/* Validates a request body completely. `options` NULL means the defaults. The error carries the
- * protocol's own body, its HTTP status and the offending path. Linear in `body_size`. */
+/* Validates a request body completely. `options` NULL means the defaults. The error
+ * (GALLEY_INVALID_ARGUMENT, or GALLEY_TOO_LARGE for the whole body) carries the protocol's own
+ * body, its HTTP status and the offending path. Linear in `body_size`. */
 GALLEY_API galley_code galley_request_parse(galley_protocol protocol,
                                             const char* body,
                                             size_t body_size,
@@ -388,7 +395,8 @@ GALLEY_API galley_code galley_reply_feed_text(galley_reply* reply,
                                               int64_t token_count,
                                               galley_slice* bytes,
                                               galley_error** error);
-/* 1 after a stop string of the client matched: stop generating; what is still fed is ignored. */
+/* 1 after a stop string of the client matched or a tool call broke: stop generating, then finish;
+ * what is still fed is ignored. */
 GALLEY_API int32_t galley_reply_finished(const galley_reply* reply);
 
 typedef int32_t galley_finish;
@@ -404,7 +412,8 @@ GALLEY_API galley_code galley_reply_finish(galley_reply* reply,
                                            galley_slice* bytes,
                                            galley_error** error);
 /* Ends it with an error instead: the protocol's way to break a stream, or an error body. `code` is
- * not GALLEY_OK. A reply that a stop string completed stays complete: then this is finish. */
+ * one of GALLEY_INVALID_ARGUMENT to GALLEY_INTERNAL. A reply that a stop string completed stays
+ * complete: then this is finish. */
 GALLEY_API galley_code galley_reply_fail(galley_reply* reply,
                                          galley_code code,
                                          const char* message,
