@@ -384,4 +384,20 @@ Result<ModelPlan> make_plan(ModelConfig config, int draft_stages) {
   return plan;
 }
 
+std::int64_t replay_begin(const ModelPlan& plan, WindowRebuild rebuild, std::int64_t hit) {
+  std::int64_t windows = 0;
+  switch (rebuild) {
+    case WindowRebuild::kBounded:
+      GALLEY_ASSERT(plan.config.family == Family::kV41);
+      windows = 1;
+      break;
+    case WindowRebuild::kExact:
+      windows = plan.cut >= 0 ? plan.cut : plan.config.layers;
+      break;
+    case WindowRebuild::kStored:
+      break;
+  }
+  return std::max<std::int64_t>(0, hit - windows * plan.config.window);
+}
+
 }  // namespace galley::model

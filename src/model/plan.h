@@ -89,4 +89,18 @@ struct ModelPlan {
 // rule that fails.
 [[nodiscard]] Result<ModelPlan> make_plan(ModelConfig config, int draft_stages);
 
+// How the windows at a hit are made again, when only blocks are stored (spec model 8.5, design 5).
+enum class WindowRebuild : std::uint8_t {
+  kBounded,  // replay of one window: the makers' approximation, V4.1 only
+  kExact,    // replay of one window for each layer below the cut: the very same windows
+  kStored,   // none: the state of the hit is there
+};
+// First token to feed after a hit that ends at `hit`, a multiple of 128. No window looks below it.
+// Until the last row of the replay is right in layer n, n windows have to pass: layer n's rows are
+// exact from `window` - 1 tokens later on than those of layer n - 1, whose outputs they are made
+// of.
+[[nodiscard]] std::int64_t replay_begin(const ModelPlan& plan,
+                                        WindowRebuild rebuild,
+                                        std::int64_t hit);
+
 }  // namespace galley::model

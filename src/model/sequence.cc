@@ -88,15 +88,33 @@ void Sequence::adopt(std::span<const std::shared_ptr<kernels::Buffer>> blocks,
   length_ = length;
 }
 
-std::vector<float> Sequence::save_windows() {
-  const float* const data = floats(*windows_);
-  return {data, data + windows_->size() / sizeof(float)};
+std::vector<kernels::Buffer*> Sequence::state_buffers() {
+  std::vector<kernels::Buffer*> buffers{windows_.get()};
+  for (RawRings& rings : raw_) {
+    if (rings.data != nullptr) {
+      buffers.push_back(rings.data.get());
+    }
+  }
+  return buffers;
 }
 
-void Sequence::restore_windows(std::span<const float> windows, std::int64_t length) {
-  GALLEY_ASSERT(windows.size_bytes() == windows_->size());
-  std::ranges::copy(windows, floats(*windows_));
-  length_ = length;
+std::vector<float> Sequence::save_state() {
+  std::vector<float> state;
+  for (kernels::Buffer* const buffer : state_buffers()) {
+    const float* const data = floats(*buffer);
+    state.insert(state.end(), data, data + buffer->size() / sizeof(float));
+  }
+  return state;
+}
+
+void Sequence::restore_state(std::span<const float> state) {
+  for (kernels::Buffer* const buffer : state_buffers()) {
+    const std::size_t count = buffer->size() / sizeof(float);
+    GALLEY_ASSERT(count <= state.size());
+    std::ranges::copy(state.first(count), floats(*buffer));
+    state = state.subspan(count);
+  }
+  GALLEY_ASSERT(state.empty());
 }
 
 void Sequence::reserve(std::int64_t length) {

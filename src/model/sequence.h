@@ -58,10 +58,12 @@ class Sequence {
   void adopt(std::span<const std::shared_ptr<kernels::Buffer>> blocks,
              std::span<const std::int32_t> history,
              std::int64_t length);
-  // Windows of all layers, as restore() takes them: a parked request. (Also what `windows =
-  // "stored"` keeps.)
-  [[nodiscard]] std::vector<float> save_windows();
-  void restore_windows(std::span<const float> windows, std::int64_t length);
+  // Everything of the sequence but blocks and history: windows of the layers, then of the draft
+  // stages, then the compressors' unfinished groups. With blocks and history adopted at the same
+  // length it continues as if it had never been away: a parked request, or a hit whose windows are
+  // stored. After such a hit, windows above the cut may hold anything (spec model 8.1).
+  [[nodiscard]] std::vector<float> save_state();
+  void restore_state(std::span<const float> state);
 
   [[nodiscard]] const std::vector<std::shared_ptr<kernels::Buffer>>& blocks() const {
     return blocks_;
@@ -80,6 +82,8 @@ class Sequence {
   [[nodiscard]] kernels::PagedView keys(int layer) const;
 
  private:
+  [[nodiscard]] std::vector<kernels::Buffer*> state_buffers();
+
   struct RawRings {
     std::size_t rows{};
     std::size_t width{};

@@ -1,0 +1,125 @@
+// Goal: what only shows at length or at full width. Method: synthetic V4.1 checkpoints with real
+// index sizes and with real layer shapes; one way of computing is compared with another, bit for
+// bit. Minutes on reference kernels, so `ctest -C Long -L long` runs it, in a release build.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <memory>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "base/random.h"
+#include "base/real_clock.h"
+#include "model/network.h"
+#include "model/synth.h"
+
+namespace galley::model {
+namespace {
+
+namespace fs = std::filesystem;
+using Tokens = std::vector<std::int32_t>;
+
+constexpr int kVocabulary = 4096;
+
+Tokens tokens_of(std::size_t count) {
+  Random random(Seed(1), 0);
+  Tokens tokens(count);
+  for (std::int32_t& token : tokens) {
+    token = static_cast<std::int32_t>(random.next_below(kVocabulary - 100));
+  }
+  return tokens;
+}
+
+class LongRun : public testing::Test {
+ protected:
+  void load(SynthOptions options) {
+    options.like = SynthLike::kV41Flash;
+    options.vocabulary = kVocabulary;
+    fs::remove_all(folder_);
+    const TimeNs begin = clock_.now();
+    const auto done = synthesise(options, folder_, {});
+    ASSERT_TRUE(done) << to_string(done.error());
+    say("written", begin);
+    device_ =
+        kernels::create_cpu_device(static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+    auto network = Network::load(folder_, *device_, {});
+    ASSERT_TRUE(network) << to_string(network.error());
+    network_ = std::move(*network);
+  }
+  ~LongRun() override { fs::remove_all(folder_); }
+
+  void say(const std::string& what, TimeNs begin) const {
+    fmt::print("  {:<40} {:8.1f} s\n", what,
+               std::chrono::duration<double>(clock_.now() - begin).count());
+    std::fflush(stdout);
+  }
+
+  // Logits of the last row of each step; the first `prompt` tokens in chunks of `chunk`, the rest
+  // one by one.
+  std::vector<float> run(const Tokens& tokens, std::int64_t prompt, std::int64_t chunk) {
+    constexpr std::int64_t kSayEvery = 2000;
+    const auto sequence = network_->new_sequence();
+    std::vector<float> logits;
+    TimeNs begin = clock_.now();
+    const TimeNs start = begin;
+    while (sequence->length() < std::ssize(tokens)) {
+      const std::int64_t at = sequence->length();
+      const std::int64_t size = at < prompt ? std::min(chunk, prompt - at) : 1;
+      const SequenceRows rows{.sequence = sequence.get(),
+                              .tokens = std::span(tokens).subspan(static_cast<std::size_t>(at),
+                                                                  static_cast<std::size_t>(size)),
+                              .prompt_tokens = prompt};
+      const bool wanted = at + size >= prompt;
+      const auto result = network_->forward(
+          {&rows, 1}, {.cut = CutMode::kCompact, .logits_tail = wanted ? std::size_t{1} : 0});
+      logits.insert(logits.end(), result.logits.begin(), result.logits.end());
+      if (at / kSayEvery != (at + size) / kSayEvery) {
+        say(fmt::format("chunks of {}, up to {}", chunk, at + size), begin);
+        begin = clock_.now();
+      }
+    }
+    say(fmt::format("chunks of {}, {} tokens", chunk, tokens.size()), start);
+    return logits;
+  }
+
+  RealClock clock_;
+  fs::path folder_ = fs::path(testing::TempDir()) / "galley_long_run";
+  std::unique_ptr<kernels::Device> device_;
+  std::unique_ptr<Network> network_;
+};
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && !a.empty() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+// Hidden 256, nine layers: every role of V4.1, with real index sizes. Beyond 512 entries the lists
+// leave some out; beyond 16,384 candidates the masked indexer (layer 8) does.
+TEST_F(LongRun, TwentyThousandTokensInAnyChunks) {
+  load({.layers = 9, .hidden = 256, .experts = 8});
+  ASSERT_EQ(network_->plan().layers[8].role, LayerRole::kReindex);
+  ASSERT_TRUE(network_->plan().layers[8].masked_by_candidates);
+  const Tokens tokens = tokens_of(20'000);
+  const std::int64_t prompt = 19'990;
+  const std::vector<float> wide = run(tokens, prompt, 512);
+  EXPECT_EQ(wide.size(), 11U * kVocabulary);
+  EXPECT_TRUE(same_bits(wide, run(tokens, prompt, 333)));
+}
+
+// Layers as wide as the released model's; few of them, with few experts.
+TEST_F(LongRun, RealLayerShapes) {
+  load({.layers = 4, .experts = 6});
+  ASSERT_EQ(network_->plan().config.hidden, 5120);
+  ASSERT_EQ(network_->plan().config.heads, 64);
+  const Tokens tokens = tokens_of(64);
+  const std::vector<float> whole = run(tokens, 60, 60);
+  EXPECT_EQ(whole.size(), 5U * kVocabulary);
+  EXPECT_TRUE(same_bits(whole, run(tokens, 60, 23)));
+}
+
+}  // namespace
+}  // namespace galley::model
