@@ -71,6 +71,46 @@ TEST(Config, NamesTheFieldThatIsWrong) {
   }
 }
 
+// V4-Vision has flat keys; what is absent is as released (spec model 10.5).
+TEST(Config, VisionOfV4) {
+  nlohmann::json config = golden("v4");
+  EXPECT_FALSE(parse_config(config.dump())->vision);
+  config["vision_n_layers"] = 0;
+  EXPECT_FALSE(parse_config(config.dump())->vision);
+  config["vision_n_layers"] = 27;
+  config["vision_dim"] = 512;
+  const auto parsed = parse_config(config.dump());
+  ASSERT_TRUE(parsed) << to_string(parsed.error());
+  ASSERT_TRUE(parsed->vision);
+  const VisionConfig& vision = *parsed->vision;
+  EXPECT_EQ(vision.layers, 27);
+  EXPECT_EQ(vision.hidden, 512);
+  EXPECT_EQ(vision.heads, 16);
+  EXPECT_EQ(vision.intermediate, 2816);
+  EXPECT_EQ(vision.patch, 14);
+  EXPECT_EQ(vision.rope_theta, 10'000);
+  EXPECT_EQ(vision.downsample, 3);
+  EXPECT_EQ(vision.tokens_max, 384);
+  EXPECT_EQ(vision.pixels_min, 147'456);
+  EXPECT_EQ(vision.ratio_max, 8);
+  EXPECT_EQ(vision.layout, ImageLayout::kRowPairs);
+  EXPECT_TRUE(parsed->image_routing());
+  config["vision_max_wh_ratio"] = nullptr;
+  EXPECT_EQ(parse_config(config.dump())->vision->ratio_max, 0);
+  config["vision_max_n_token"] = 11;
+  const auto refused = parse_config(config.dump());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().where, "vision_max_n_token");
+}
+
+TEST(Config, RatioLimitOfV41) {
+  nlohmann::json config = golden("v41");
+  EXPECT_EQ(parse_config(config.dump())->vision->ratio_max, 0);
+  EXPECT_EQ(parse_config(config.dump())->vision->layout, ImageLayout::kRows);
+  config["vision_config"]["max_wh_ratio"] = 5;
+  EXPECT_EQ(parse_config(config.dump())->vision->ratio_max, 5);
+}
+
 TEST(Config, RefusesWhatIsNoConfig) {
   for (const std::string text : {"", "[]", "nonsense", "{\"model_type\":"}) {
     EXPECT_FALSE(parse_config(text));

@@ -106,8 +106,8 @@ void check_vision(Network& network,
                   Report& report) {
   const ModelConfig& config = network.plan().config;
   VisionTower* const tower = network.vision();
-  if (tower == nullptr) {
-    report.require("vision_config", false, "the checkpoint has none");
+  if (tower == nullptr || !config.image_token) {
+    report.require("vision_config, image_token_id", false, "the checkpoint has none");
     return;
   }
   const VisionLimits limits = limits_of(network.numerics());
