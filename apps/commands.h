@@ -12,6 +12,7 @@ inline constexpr int kExitUsage = 2;    // it was not tried: flags or configurat
 void add_serve(CLI::App& galley, int& exit_code);
 void add_chat(CLI::App& galley, int& exit_code);
 void add_model(CLI::App& galley, int& exit_code);
+void add_model_inspect(CLI::App& model, int& exit_code);
 void add_model_synth(CLI::App& model, int& exit_code);
 void add_config(CLI::App& galley, int& exit_code);
 void add_recipe_render(CLI::App& recipe, int& exit_code);

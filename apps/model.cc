@@ -36,41 +36,6 @@ Result<bool> check(const std::string& set) {
   return passed == outcomes.size();
 }
 
-std::string or_dash(int layer) {
-  return layer < 0 ? "-" : std::to_string(layer);
-}
-
-Result<bool> inspect(const std::string& directory) {
-  GALLEY_TRY(const model::Checkpoint checkpoint, model::Checkpoint::open(directory));
-  const model::ModelPlan& plan = checkpoint.plan();
-  fmt::print("{:>5}  {:<8} {:>5}  {:>9}  {:>8}  {}\n", "layer", "role", "ratio", "kv source",
-             "list of", "also");
-  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
-    const model::LayerPlan& layer = plan.layers[i];
-    std::string also;
-    const auto add = [&also](bool holds, const char* what) {
-      also += holds ? (also.empty() ? "" : ", ") + std::string(what) : "";
-    };
-    add(static_cast<int>(i) == plan.cut, "prefill cut");
-    add(layer.engram, "engram");
-    add(layer.hash_routing, "hash routing");
-    add(layer.candidate_source, "candidates");
-    add(layer.draft_capture, "draft features");
-    fmt::print("{:>5}  {:<8} {:>5}  {:>9}  {:>8}  {}\n", i, name(layer.role), layer.ratio,
-               or_dash(layer.kv_source), or_dash(layer.list_source), also);
-  }
-  const model::CacheLayout& cache = plan.cache;
-  fmt::print("\n{:<34} {:>14}\n", "draft stages", plan.draft_stages);
-  fmt::print("{:<34} {:>14}\n", "kept prompt tokens above the cut", plan.keep);
-  fmt::print("{:<34} {:>14} B\n", "cache, a token", cache.block_bytes / model::kBlockTokens);
-  fmt::print("{:<34} {:>14} B, {} B apart\n", "cache, a block of 128 tokens", cache.block_bytes,
-             cache.block_stride);
-  fmt::print("{:<34} {:>14} B\n", "state kept at a boundary", cache.state_bytes);
-  fmt::print("{:<34} {:>14} B\n", "state of a request", cache.slot_bytes);
-  fmt::print("{:<34} {:>14}\n", "layout fingerprint", plan.fingerprint);
-  return true;
-}
-
 Result<bool> verify(const std::string& directory) {
   GALLEY_TRY(const auto problems, model::Checkpoint::verify(directory, true));
   for (const model::Checkpoint::Problem& problem : problems) {
@@ -101,8 +66,7 @@ void add_model(CLI::App& galley, int& exit_code) {
   CLI::App* const model = galley.add_subcommand(
       "model", "Checkpoints: what is in them, whether they are whole and right.");
   model->require_subcommand(1);
-  add_command(*model, "inspect", "Roles of the layers, bytes of cache and state.", "DIR", inspect,
-              exit_code);
+  add_model_inspect(*model, exit_code);
   add_command(*model, "verify",
               "Reads every tensor; names what is missing, extra, misshapen or not finite.", "DIR",
               verify, exit_code);

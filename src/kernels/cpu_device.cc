@@ -775,7 +775,7 @@ class CpuStream final : public Stream {
       std::ranges::copy(e, joined.begin() + static_cast<std::ptrdiff_t>(a.hidden));
       a.confidences[i] = ref::dot(confidence, joined);
       previous = static_cast<std::int32_t>(std::ranges::max_element(logits) -
-                                           logits.begin());  // lower index on a tie
+                                           logits.begin());  // the tie rule of ops.h
       a.tokens[i] = previous;
     }
   }

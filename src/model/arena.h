@@ -25,7 +25,10 @@ class Arena {
   void reset() {
     chunk_ = 0;
     used_ = 0;
+    bytes_ = 0;
   }
+  // Handed out since.
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
   [[nodiscard]] std::byte* take(std::size_t bytes) {
@@ -41,6 +44,7 @@ class Arena {
     }
     std::byte* const out = chunks_[chunk_]->data() + used_;
     used_ += bytes;
+    bytes_ += bytes;
     return out;
   }
 
@@ -48,6 +52,7 @@ class Arena {
   std::vector<std::unique_ptr<kernels::Buffer>> chunks_;
   std::size_t chunk_ = 0;
   std::size_t used_ = 0;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace galley::model

@@ -107,6 +107,20 @@ class SpecList {
     add(prefix + "hc_head_scale", TensorKind::kVector, {1});
   }
 
+  // What an MTP layer has besides its block (spec model 9.8).
+  void add_mtp_ends() {
+    const std::int64_t hidden = config_.hidden;
+    const std::string prefix = "mtp.0.";
+    for (const char* const norm : {"enorm", "hnorm", "norm"}) {
+      add(prefix + norm + ".weight", TensorKind::kVector, {hidden});
+    }
+    for (const char* const projection : {"e_proj", "h_proj"}) {
+      add(prefix + projection + ".weight", TensorKind::kLinear8, {hidden, hidden});
+    }
+    add_head_mix(prefix);
+  }
+
+  // What the first and the last DSpark stage have besides their blocks (spec model 9.4).
   void add_draft_ends(int stages) {
     const std::int64_t hidden = config_.hidden;
     const auto targets = std::ssize(config_.draft->target_layers);
@@ -211,6 +225,11 @@ std::string scale_name(std::string_view tensor) {
   }
   scale += kScale;
   return scale;
+}
+
+// Codes or scales of an engram table.
+bool is_table(std::string_view tensor) {
+  return tensor.find(".engram.embed.") != std::string_view::npos;
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -339,7 +358,11 @@ std::vector<TensorSpec> expected_tensors(const ModelPlan& plan) {
     for (int stage = 0; stage < plan.draft_stages; ++stage) {
       list.add_block(fmt::format("mtp.{}.", stage), config.draft->experts, false);
     }
-    list.add_draft_ends(plan.draft_stages);
+    if (plan.drafts_by(DraftKind::kMtp)) {
+      list.add_mtp_ends();
+    } else {
+      list.add_draft_ends(plan.draft_stages);
+    }
   }
   if (config.vision) {
     list.add_vision();
@@ -408,6 +431,14 @@ Result<void> Checkpoint::add_file(const fs::path& path) {
 const TensorView* Checkpoint::find(std::string_view released_name) const {
   const auto it = stored_.find(released_name);
   return it == stored_.end() ? nullptr : &it->second.view;
+}
+
+Checkpoint::Sizes Checkpoint::sizes() const {
+  Sizes sizes;
+  for (const auto& [tensor, stored] : stored_) {
+    (is_table(tensor) ? sizes.tables : sizes.weights) += stored.view.bytes.size();
+  }
+  return sizes;
 }
 
 std::string Checkpoint::locate(std::string_view tensor) const {
@@ -494,7 +525,7 @@ kernels::Weight Checkpoint::matrix(std::string_view tensor) const {
       weight.block = kFp4Block;
       break;
     default: {
-      const bool table = tensor.ends_with("engram.embed.weight");
+      const bool table = is_table(tensor);
       weight.format = table ? kernels::WeightFormat::kFp8Row : kernels::WeightFormat::kFp8Block;
       weight.block = static_cast<std::size_t>(table ? kRowScaleBlock : plan_.config.quant_block);
     }

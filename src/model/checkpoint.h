@@ -54,6 +54,12 @@ class Checkpoint {
   // The same matrix left on disk, to be read by row. Error: the file cannot be opened again.
   [[nodiscard]] Result<kernels::DiskTable> disk_table(std::string_view name) const;
 
+  struct Sizes {
+    std::size_t weights{};  // bytes of all tensors but the engram tables
+    std::size_t tables{};
+  };
+  [[nodiscard]] Sizes sizes() const;
+
   // Where a tensor lies, for messages: "DIR/model.safetensors: NAME", NAME as the file spells it;
   // the directory for a tensor that no file has.
   [[nodiscard]] std::string locate(std::string_view name) const;

@@ -227,10 +227,19 @@ void read_engram(Fields& fields, ModelConfig& config) {
 }
 
 void read_draft(Fields& fields, ModelConfig& config) {
+  DraftConfig draft;
   if (fields.find("dspark_block_size") == nullptr) {
+    // Checkpoints of V4 before DSpark have one MTP layer; later ones count 1 or 3 here and mean
+    // DSpark.
+    if (config.family == Family::kV4 && fields.count("num_nextn_predict_layers", 0, 1, 0) == 1) {
+      draft.kind = DraftKind::kMtp;
+      draft.block = 1;
+      draft.experts = config.experts;
+      draft.experts_per_token = config.experts_per_token;
+      config.draft = std::move(draft);
+    }
     return;
   }
-  DraftConfig draft;
   draft.block = fields.count("dspark_block_size", 1, 64);
   draft.noise_token = fields.integer("dspark_noise_token_id", 0, kVocabularyMax);
   draft.target_layers = fields.counts("dspark_target_layer_ids", 0, kLayersMax, true);

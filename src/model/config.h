@@ -31,11 +31,20 @@ struct EngramConfig {
   std::int64_t pad_token{};
 };
 
+// Who proposes tokens (spec model 9). Both hang behind Network::draft_context and draft.
+enum class DraftKind : std::uint8_t {
+  kDspark,  // stages that draft a block at once from features of target layers
+  kMtp,     // the first V4 release: one layer that drafts one token from the final streams
+};
+
 struct DraftConfig {
+  DraftKind kind = DraftKind::kDspark;
   int block{};  // gamma: drafts a block
+  // DSpark only.
   std::int64_t noise_token{};
   std::vector<int> target_layers;
   int markov_rank{};
+
   int experts{};
   int experts_per_token{};
 };
@@ -103,7 +112,9 @@ struct ModelConfig {
   std::int64_t eos_token{};
   std::optional<std::int64_t> image_token;
   std::optional<EngramConfig> engram;
-  std::optional<DraftConfig> draft;  // DSpark; the number of stages is counted in the checkpoint
+  std::optional<DraftConfig> draft;  // the number of stages is counted in the checkpoint
+
+  [[nodiscard]] bool drafts_by(DraftKind kind) const { return draft && draft->kind == kind; }
   std::optional<VisionConfig> vision;
 
   // Gates have a second bias, for rows of images (spec model 6.1).

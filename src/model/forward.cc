@@ -73,11 +73,13 @@ Step::Step(const StepContext& context, std::span<const SequenceRows> batch, CutM
       if (config_.engram) {
         history.push_back(
             is_image_[t] != 0 ? -1 : context.weights.token_map[static_cast<std::size_t>(token)]);
+      } else if (context.plan.drafts_by(DraftKind::kMtp)) {
+        history.push_back(token);
       }
     }
     const std::int64_t end = part.sequence->length() + std::ssize(part.tokens);
     part.sequence->reserve(end);
-    if (config_.engram) {
+    if (!history.empty()) {
       part.sequence->append_history(history);
     }
     longest = std::max(longest, end);
@@ -99,8 +101,8 @@ Step::Step(const StepContext& context, std::span<const SequenceRows> batch, CutM
     candidate_stride_ = static_cast<std::size_t>(longest / per_byte + 1);
     candidates_ = arena.array<std::uint8_t>(rows_ * candidate_stride_);
   }
-  if (context.weights.draft) {
-    features_ = arena.floats(rows_ * config_.draft->target_layers.size() * size(config_.hidden));
+  if (context.plan.drafts_by(DraftKind::kDspark)) {
+    features_ = arena.floats(rows_ * context.plan.feature_width());
   }
   context.stream.embed({.rows = rows_,
                         .streams = streams,
@@ -344,26 +346,27 @@ float* Step::attention(const BlockWeights& block, int layer, int stage, const fl
   }
   const auto kept_rings = keep_alive(std::move(rings));
   float* const o = context_.arena.floats(rows_ * heads * width);
-  context_.stream.attention({.sequences = keep_alive(sequences_),
-                             .positions = positions_,
-                             .window_begin = window_begin_,
-                             .span_begin = span_begin_,
-                             .span_end = span_end_,
-                             .heads = heads,
-                             .width = width,
-                             .window = size(config_.window),
-                             .q = q,
-                             .kv = kv,
-                             .rings = kept_rings,
-                             .compressed = keep_alive(std::move(compressed)),
-                             .ratio = role.ratio,
-                             .list = role.list_source >= 0 ? list_ : nullptr,
-                             .list_stride = size(config_.index_topk),
-                             .block_rows_see_all = stage >= 0,
-                             .scale = inverse_root(config_.head_dim),
-                             .sinks = block.sinks,
-                             .out = o,
-                             .round = round()});
+  context_.stream.attention(
+      {.sequences = keep_alive(sequences_),
+       .positions = positions_,
+       .window_begin = window_begin_,
+       .span_begin = span_begin_,
+       .span_end = span_end_,
+       .heads = heads,
+       .width = width,
+       .window = size(config_.window),
+       .q = q,
+       .kv = kv,
+       .rings = kept_rings,
+       .compressed = keep_alive(std::move(compressed)),
+       .ratio = role.ratio,
+       .list = role.list_source >= 0 ? list_ : nullptr,
+       .list_stride = size(config_.index_topk),
+       .block_rows_see_all = stage >= 0 && config_.drafts_by(DraftKind::kDspark),
+       .scale = inverse_root(config_.head_dim),
+       .sinks = block.sinks,
+       .out = o,
+       .round = round()});
   if (stage < 0) {  // a draft block's own rows are discarded
     context_.stream.ring_write({.sequences = keep_alive(sequences_), .rings = kept_rings, .x = kv});
   }
@@ -844,6 +847,21 @@ void Step::run_layers() {
                                   {pre_, rows_ * n});
     }
   }
+  if (context_.plan.drafts_by(DraftKind::kMtp)) {
+    features_ = streams_;  // nothing writes them any more
+  }
+}
+
+// V4: the weights of the last collapse have parameters of their own.
+void Step::head_mix(const MixWeights& mix) {
+  context_.stream.mix({.rows = rows_,
+                       .streams = size(config_.streams),
+                       .hidden = size(config_.hidden),
+                       .x = streams_,
+                       .weights = mix.view(),
+                       .options = {.norm_eps = static_cast<float>(config_.norm_eps),
+                                   .eps = static_cast<float>(config_.mix_eps)},
+                       .pre = pre_});
 }
 
 void Step::run_head(std::size_t tail) {
@@ -853,14 +871,7 @@ void Step::run_head(std::size_t tail) {
   const std::size_t n = size(config_.streams);
   const std::size_t hidden = size(config_.hidden);
   if (config_.family == Family::kV4) {
-    context_.stream.mix({.rows = rows_,
-                         .streams = n,
-                         .hidden = hidden,
-                         .x = streams_,
-                         .weights = context_.weights.head_mix.view(),
-                         .options = {.norm_eps = static_cast<float>(config_.norm_eps),
-                                     .eps = static_cast<float>(config_.mix_eps)},
-                         .pre = pre_});
+    head_mix(context_.weights.head_mix);
   }
   float* const collapsed = context_.arena.floats(rows_ * hidden);
   context_.stream.collapse({.rows = rows_,
@@ -910,22 +921,108 @@ std::vector<ForwardResult::Part> Step::parts() const {
 // ---- drafting (spec model 9)
 // ------------------------------------------------------------------------------------
 
+void Step::start_rows(Sequence& sequence, std::int64_t first_position, std::size_t rows) {
+  Arena& arena = context_.arena;
+  const std::size_t n = size(config_.streams);
+  batch_ = {{.sequence = &sequence}};
+  rows_ = rows;
+  sequences_ = {{0, rows, first_position}};
+  tokens_ = arena.array<std::int32_t>(rows);
+  positions_ = arena.array<std::int64_t>(rows);
+  window_begin_ = arena.array<std::int64_t>(rows);
+  is_image_ = arena.array<std::uint8_t>(rows);
+  streams_ = arena.floats(rows * n * size(config_.hidden));
+  pre_ = arena.floats(rows * n);
+  for (std::size_t t = 0; t < rows; ++t) {
+    positions_[t] = first_position + static_cast<std::int64_t>(t);
+    window_begin_[t] = 0;
+    is_image_[t] = 0;
+    std::fill_n(pre_ + t * n, n, 0.0F);
+    pre_[t * n] = 1.0F;
+  }
+}
+
+// A block's input: the verified token, then noise.
+void Step::start_dspark(std::int32_t token) {
+  std::fill_n(tokens_, rows_, static_cast<std::int32_t>(config_.draft->noise_token));
+  tokens_[0] = token;
+  context_.stream.embed({.rows = rows_,
+                         .streams = size(config_.streams),
+                         .tokens = tokens_,
+                         .table = context_.weights.embed,
+                         .out = streams_});
+}
+
+// An MTP layer's input (spec model 9.8), stream i of position p: h_proj . norm(X_i) plus e_proj .
+// norm(embedding of the token at p + 1); position 0 has no second term. `streams` [rows, n, H] are
+// the backbone's after its last layer.
+void Step::start_mtp(std::span<const float> streams, std::span<const std::int32_t> next_tokens) {
+  const DraftWeights& draft = *context_.weights.draft;
+  Arena& arena = context_.arena;
+  const std::size_t n = size(config_.streams);
+  const std::size_t hidden = size(config_.hidden);
+  const auto eps = static_cast<float>(config_.norm_eps);
+  std::ranges::copy(next_tokens, tokens_);
+  float* const x = arena.floats(streams.size());
+  std::ranges::copy(streams, x);
+  float* const normed = arena.floats(streams.size());
+  context_.stream.norm({.rows = rows_ * n,
+                        .width = hidden,
+                        .x = x,
+                        .x_stride = hidden,
+                        .weight = draft.hidden_norm,
+                        .eps = eps,
+                        .y = normed,
+                        .y_stride = hidden,
+                        .round = round()});
+  context_.stream.linear({.rows = rows_ * n,
+                          .x = normed,
+                          .x_stride = hidden,
+                          .weight = draft.hidden_proj,
+                          .outputs = hidden,
+                          .y = streams_,
+                          .y_stride = hidden,
+                          .activation_block = activation_block(),
+                          .round = round()});
+  float* const embedded = arena.floats(rows_ * hidden);
+  context_.stream.embed({.rows = rows_,
+                         .streams = 1,
+                         .tokens = tokens_,
+                         .table = context_.weights.embed,
+                         .out = embedded});
+  const float* const e = linear(norm(embedded, draft.embed_norm, hidden), draft.embed_proj);
+  // The sum is an expand that mixes nothing.
+  float* const post = arena.floats(rows_ * n);
+  float* const comb = arena.floats(rows_ * n * n);
+  for (std::size_t t = 0; t < rows_; ++t) {
+    std::fill_n(post + t * n, n, positions_[t] == 0 ? 0.0F : 1.0F);
+    for (std::size_t i = 0; i < n * n; ++i) {
+      comb[t * n * n + i] = i % (n + 1) == 0 ? 1.0F : 0.0F;
+    }
+  }
+  context_.stream.expand({.rows = rows_,
+                          .streams = n,
+                          .hidden = hidden,
+                          .y = e,
+                          .post = post,
+                          .comb = comb,
+                          .x = streams_,
+                          .round = round()});
+}
+
 void Step::write_draft_context(const StepContext& context,
                                Sequence& sequence,
                                std::span<const float> features,
                                std::int64_t first_position) {
-  const DraftWeights& draft = *context.weights.draft;
-  const std::size_t width = draft.main_proj.columns;
-  Step step(context);
-  step.rows_ = features.size() / width;
-  if (step.rows_ == 0) {
+  if (features.empty()) {
     return;
   }
-  step.sequences_ = {{0, step.rows_, first_position}};
-  step.positions_ = context.arena.array<std::int64_t>(step.rows_);
-  for (std::size_t t = 0; t < step.rows_; ++t) {
-    step.positions_[t] = first_position + static_cast<std::int64_t>(t);
+  if (context.plan.drafts_by(DraftKind::kMtp)) {
+    return write_mtp_context(context, sequence, features, first_position);
   }
+  const DraftWeights& draft = *context.weights.draft;
+  Step step(context);
+  step.start_rows(sequence, first_position, features.size() / context.plan.feature_width());
   float* const x = context.arena.floats(features.size());
   std::ranges::copy(features, x);
   const float* const main =
@@ -939,50 +1036,83 @@ void Step::write_draft_context(const StepContext& context,
   }
 }
 
+// Position p's row needs the token at p + 1, so each call writes the row left over from the call
+// before and leaves its own last one.
+void Step::write_mtp_context(const StepContext& context,
+                             Sequence& sequence,
+                             std::span<const float> features,
+                             std::int64_t first_position) {
+  const ModelConfig& config = context.plan.config;
+  const std::size_t width = context.plan.feature_width();
+  const std::span<float> pending = sequence.draft_pending();
+  std::vector<float> streams;
+  if (first_position > 0) {
+    streams.assign(pending.begin(), pending.end());
+  }
+  streams.insert(streams.end(), features.begin(), features.end());
+  std::ranges::copy(features.last(width), pending.begin());
+  streams.resize(streams.size() - width);
+  const std::size_t rows = streams.size() / width;
+  if (rows == 0) {
+    return;
+  }
+  const std::int64_t first = std::max<std::int64_t>(first_position - 1, 0);
+  Step step(context);
+  step.start_rows(sequence, first, rows);
+  step.start_mtp(streams, sequence.history().subspan(static_cast<std::size_t>(first) + 1, rows));
+  const BlockWeights& block = context.weights.draft->stages.front();
+  const std::size_t n = size(config.streams);
+  const std::size_t hidden = size(config.hidden);
+  context.stream.mix({.rows = rows,
+                      .streams = n,
+                      .hidden = hidden,
+                      .x = step.streams_,
+                      .weights = block.attention_mix.view(),
+                      .options = {.norm_eps = static_cast<float>(config.norm_eps),
+                                  .eps = static_cast<float>(config.mix_eps),
+                                  .sinkhorn_passes = config.sinkhorn_passes},
+                      .pre = step.pre_,
+                      .post = context.arena.floats(rows * n),
+                      .comb = context.arena.floats(rows * n * n)});
+  float* const collapsed = context.arena.floats(rows * hidden);
+  context.stream.collapse({.rows = rows,
+                           .streams = n,
+                           .hidden = hidden,
+                           .x = step.streams_,
+                           .pre = step.pre_,
+                           .y = collapsed,
+                           .y_stride = hidden,
+                           .round = step.round()});
+  const float* const row = step.window_row(
+      block, step.norm(collapsed, block.attention_norm, hidden), context.rope_window);
+  context.stream.ring_write({.sequences = step.keep_alive(step.sequences_),
+                             .rings = step.keep_alive(std::vector{sequence.draft_window(0)}),
+                             .x = row});
+}
+
 DraftResult Step::run_draft(const StepContext& context, Sequence& sequence, std::int32_t token) {
   const ModelConfig& config = context.plan.config;
   const DraftWeights& draft = *context.weights.draft;
   const std::size_t block = size(config.draft->block);
   const std::size_t hidden = size(config.hidden);
   const std::size_t vocabulary = size(config.vocabulary);
-  std::vector<std::int32_t> tokens(block, static_cast<std::int32_t>(config.draft->noise_token));
-  tokens[0] = token;
-  Step step(context);
-  step.batch_ = {{.sequence = &sequence}};
-  step.rows_ = block;
-  step.sequences_ = {{0, block, sequence.length()}};
+  const bool mtp = context.plan.drafts_by(DraftKind::kMtp);
   Arena& arena = context.arena;
-  step.tokens_ = arena.array<std::int32_t>(block);
-  step.positions_ = arena.array<std::int64_t>(block);
-  step.window_begin_ = arena.array<std::int64_t>(block);
-  step.is_image_ = arena.array<std::uint8_t>(block);
-  step.streams_ = arena.floats(block * size(config.streams) * hidden);
-  step.pre_ = arena.floats(block * size(config.streams));
-  for (std::size_t t = 0; t < block; ++t) {
-    step.tokens_[t] = tokens[t];
-    step.positions_[t] = sequence.length() + static_cast<std::int64_t>(t);
-    step.window_begin_[t] = 0;
-    step.is_image_[t] = 0;
-    std::fill_n(step.pre_ + t * size(config.streams), size(config.streams), 0.0F);
-    step.pre_[t * size(config.streams)] = 1.0F;
+  Step step(context);
+  if (mtp) {
+    // The row of the last verified position: it predicts the token behind `token`.
+    GALLEY_ASSERT(sequence.length() > 0);
+    step.start_rows(sequence, sequence.length() - 1, block);
+    step.start_mtp(sequence.draft_pending(), {&token, 1});
+  } else {
+    step.start_rows(sequence, sequence.length(), block);
+    step.start_dspark(token);
   }
-  context.stream.embed({.rows = block,
-                        .streams = size(config.streams),
-                        .tokens = step.tokens_,
-                        .table = context.weights.embed,
-                        .out = step.streams_});
   for (std::size_t stage = 0; stage < draft.stages.size(); ++stage) {
     step.run_block(draft.stages[stage], -1, static_cast<int>(stage));
   }
   if (config.family == Family::kV4) {
-    context.stream.mix({.rows = block,
-                        .streams = size(config.streams),
-                        .hidden = hidden,
-                        .x = step.streams_,
-                        .weights = draft.head_mix.view(),
-                        .options = {.norm_eps = static_cast<float>(config.norm_eps),
-                                    .eps = static_cast<float>(config.mix_eps)},
-                        .pre = step.pre_});
+    step.head_mix(draft.head_mix);
   }
   float* const h = arena.floats(block * hidden);
   context.stream.collapse({.rows = block,
@@ -995,24 +1125,31 @@ DraftResult Step::run_draft(const StepContext& context, Sequence& sequence, std:
                            .round = step.round()});
   float* const logits =
       step.linear(step.norm(h, draft.norm, hidden), context.weights.head, false, false);
-  DraftResult result;
   auto* const drafts = arena.array<std::int32_t>(block);
   float* const confidences = arena.floats(block);
-  context.stream.draft_chain({.block = block,
-                              .hidden = hidden,
-                              .h = h,
-                              .logits = logits,
-                              .markov_embed = draft.markov_embed,
-                              .markov_head = draft.markov_head,
-                              .confidence = draft.confidence,
-                              .first_token = token,
-                              .tokens = drafts,
-                              .confidences = confidences});
+  if (!mtp) {
+    context.stream.draft_chain({.block = block,
+                                .hidden = hidden,
+                                .h = h,
+                                .logits = logits,
+                                .markov_embed = draft.markov_embed,
+                                .markov_head = draft.markov_head,
+                                .confidence = draft.confidence,
+                                .first_token = token,
+                                .tokens = drafts,
+                                .confidences = confidences});
+  }
   context.stream.synchronise();
-  result.tokens.assign(drafts, drafts + block);
-  result.confidences.assign(confidences, confidences + block);
+  DraftResult result;
   result.logits.assign(logits, logits + block * vocabulary);
   result.hidden.assign(h, h + block * hidden);
+  if (mtp) {
+    const auto best = std::ranges::max_element(result.logits);  // the tie rule of ops.h
+    result.tokens = {static_cast<std::int32_t>(best - result.logits.begin())};
+  } else {
+    result.tokens.assign(drafts, drafts + block);
+    result.confidences.assign(confidences, confidences + block);
+  }
   return result;
 }
 

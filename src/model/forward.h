@@ -99,6 +99,15 @@ class Step {
   void cross_cut(int layer);
   void mask_above_cut();
   void drop_rows(const std::vector<std::int32_t>& kept);
+  // Rows of a drafter: consecutive positions of one sequence.
+  void start_rows(Sequence& sequence, std::int64_t first_position, std::size_t rows);
+  void start_dspark(std::int32_t token);
+  void start_mtp(std::span<const float> streams, std::span<const std::int32_t> next_tokens);
+  static void write_mtp_context(const StepContext& context,
+                                Sequence& sequence,
+                                std::span<const float> features,
+                                std::int64_t first_position);
+  void head_mix(const MixWeights& mix);
 
   template <class T>
   std::span<const T> keep_alive(std::vector<T> values);

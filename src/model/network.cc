@@ -81,9 +81,8 @@ ForwardResult Network::forward(std::span<const SequenceRows> batch, const Forwar
         step.logits(),
         step.logits() + step.logits_rows() * static_cast<std::size_t>(plan().config.vocabulary));
     if (step.features() != nullptr) {
-      const std::size_t width = plan().config.draft->target_layers.size() *
-                                static_cast<std::size_t>(plan().config.hidden);
-      result.features.assign(step.features(), step.features() + step.rows() * width);
+      result.features.assign(step.features(),
+                             step.features() + step.rows() * plan().feature_width());
     }
   }
   for (const SequenceRows& part : batch) {

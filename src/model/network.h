@@ -90,7 +90,7 @@ struct ForwardResult {
   std::vector<Part>
       parts;  // one a sequence, in the order given; rows that were dropped at the cut are in none
   std::vector<float> logits;    // [rows, vocabulary]
-  std::vector<float> features;  // [rows, targets * H]; empty without a drafter
+  std::vector<float> features;  // [rows, plan.feature_width()]; empty without a drafter
   // Set: a row of an engram table could not be read. Nothing else is valid then, and the sequences
   // are as before, so the step may be tried again.
   std::optional<Error> error;
@@ -98,7 +98,7 @@ struct ForwardResult {
 
 struct DraftResult {
   std::vector<std::int32_t> tokens;  // [gamma]
-  std::vector<float> confidences;    // [gamma], before the sigmoid
+  std::vector<float> confidences;    // [gamma], before the sigmoid; empty: MTP gives none
   std::vector<float> logits;         // [gamma, vocabulary], with the Markov bias
   std::vector<float> hidden;         // [gamma, H]
 };
@@ -116,11 +116,15 @@ class Network {
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
   // Null when the checkpoint has no vision tower.
   [[nodiscard]] VisionTower* vision() { return vision_ ? &*vision_ : nullptr; }
+  // Device memory that the last step took for its intermediate values.
+  [[nodiscard]] std::size_t scratch_bytes() const { return arena_.bytes(); }
 
   // Feeds every part's tokens; a row's numbers do not depend on what else is in the batch.
   [[nodiscard]] ForwardResult forward(std::span<const SequenceRows> batch,
                                       const ForwardOptions& options);
-  // Writes the drafter's context rows of positions [first_position, + features.size() / width).
+  // Tells the drafter that positions [first_position, + features.size() / plan.feature_width()) are
+  // final: their rows of `features` become its context. Positions come in order, without gaps; the
+  // sequence's length is their end.
   void draft_context(Sequence& sequence,
                      std::span<const float> features,
                      std::int64_t first_position);

@@ -160,7 +160,7 @@ Result<void> check_extras(const ModelConfig& config, int cut) {
       return broken("engram_head_dim", "must be a multiple of 32, the scale block of a row");
     }
   }
-  if (config.draft) {
+  if (config.drafts_by(DraftKind::kDspark)) {
     const std::vector<int>& targets = config.draft->target_layers;
     if (targets.empty()) {
       return broken("dspark_target_layer_ids", "is empty");
@@ -364,6 +364,9 @@ Result<ModelPlan> make_plan(ModelConfig config, int draft_stages) {
     }
   }
   GALLEY_CHECK_OK(check_extras(config, cut));
+  if (config.drafts_by(DraftKind::kMtp) && draft_stages > 1) {
+    return broken("mtp", fmt::format("{} draft stages, an MTP drafter has one", draft_stages));
+  }
   if (draft_stages < 0 || draft_stages > kDraftStagesMax) {
     return broken("mtp",
                   fmt::format("{} draft stages, want at most {}", draft_stages, kDraftStagesMax));

@@ -83,6 +83,19 @@ struct ModelPlan {
   int keep{};    // tokens at the end of a prompt that run above the cut
   CacheLayout cache;
   std::string fingerprint;  // 32 hex digits; part of every cache key
+
+  [[nodiscard]] bool drafts_by(DraftKind kind) const {
+    return draft_stages > 0 && config.drafts_by(kind);
+  }
+  // Floats a row that the drafter takes from the backbone: the means of the target layers' streams
+  // (DSpark), or all streams after the last layer (MTP); 0 without a drafter.
+  [[nodiscard]] std::size_t feature_width() const {
+    const std::size_t parts = drafts_by(DraftKind::kDspark) ? config.draft->target_layers.size()
+                              : drafts_by(DraftKind::kMtp)
+                                  ? static_cast<std::size_t>(config.streams)
+                                  : 0;
+    return parts * static_cast<std::size_t>(config.hidden);
+  }
 };
 
 // `draft_stages`: number of `mtp.N` prefixes in the checkpoint. Error: kInvalidArgument naming the

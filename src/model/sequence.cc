@@ -44,8 +44,9 @@ Sequence::Sequence(const ModelPlan& plan, kernels::Device& device, BlockPool& po
     : plan_(plan), pool_(pool), raw_(plan.layers.size()) {
   const std::size_t ring = static_cast<std::size_t>(plan.cache.ring_rows) *
                            static_cast<std::size_t>(plan.config.head_dim);
-  windows_ = device.allocate((plan.layers.size() + static_cast<std::size_t>(plan.draft_stages)) *
-                             ring * sizeof(float));
+  const std::size_t ring_count = plan.layers.size() + static_cast<std::size_t>(plan.draft_stages);
+  pending_floats_ = plan.drafts_by(DraftKind::kMtp) ? plan.feature_width() : 0;
+  windows_ = device.allocate((ring_count * ring + pending_floats_) * sizeof(float));
   const int drafts = plan.config.draft ? plan.config.draft->block : 0;
   for (const CacheSource& source : plan.cache.sources) {
     const LayerPlan& layer = plan.layers[static_cast<std::size_t>(source.layer)];
@@ -124,9 +125,9 @@ void Sequence::reserve(std::int64_t length) {
   }
 }
 
-void Sequence::append_history(std::span<const std::int32_t> compressed_ids) {
+void Sequence::append_history(std::span<const std::int32_t> ids) {
   history_.resize(static_cast<std::size_t>(length_));
-  history_.insert(history_.end(), compressed_ids.begin(), compressed_ids.end());
+  history_.insert(history_.end(), ids.begin(), ids.end());
 }
 
 kernels::RingView Sequence::window(int layer) {
@@ -137,6 +138,11 @@ kernels::RingView Sequence::window(int layer) {
 
 kernels::RingView Sequence::draft_window(int stage) {
   return window(plan_.config.layers + stage);
+}
+
+std::span<float> Sequence::draft_pending() {
+  float* const end = floats(*windows_) + windows_->size() / sizeof(float);
+  return {end - pending_floats_, pending_floats_};
 }
 
 kernels::RingView Sequence::raw(int layer, Raw kind) {

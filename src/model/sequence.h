@@ -68,14 +68,18 @@ class Sequence {
   [[nodiscard]] const std::vector<std::shared_ptr<kernels::Buffer>>& blocks() const {
     return blocks_;
   }
+  // By position: compressed token ids, -1 for an image (engram), or token ids (MTP); else empty.
   [[nodiscard]] std::span<const std::int32_t> history() const { return history_; }
 
   // For the forward pass.
   void reserve(std::int64_t length);  // blocks and history up to there
-  void append_history(std::span<const std::int32_t> compressed_ids);
+  void append_history(std::span<const std::int32_t> ids);
   void advance(std::int64_t tokens) { length_ += tokens; }
   [[nodiscard]] kernels::RingView window(int layer);
   [[nodiscard]] kernels::RingView draft_window(int stage);
+  // MTP: the final streams of the last position told to the drafter; its context row needs the
+  // token behind it.
+  [[nodiscard]] std::span<float> draft_pending();
   enum class Raw : std::uint8_t { kValue, kGate, kIndexValue, kIndexGate };
   [[nodiscard]] kernels::RingView raw(int layer, Raw kind);
   [[nodiscard]] kernels::PagedView rows(int layer) const;
@@ -97,11 +101,12 @@ class Sequence {
   const ModelPlan& plan_;
   BlockPool& pool_;
   std::int64_t length_ = 0;
-  std::unique_ptr<kernels::Buffer> windows_;  // layers, then draft stages
-  std::vector<RawRings> raw_;                 // by layer
+  std::unique_ptr<kernels::Buffer> windows_;  // layers, then draft stages, then draft_pending()
+  std::size_t pending_floats_ = 0;
+  std::vector<RawRings> raw_;  // by layer
   std::vector<std::shared_ptr<kernels::Buffer>> blocks_;
   std::vector<std::byte*> block_data_;
-  std::vector<std::int32_t> history_;  // compressed id by position; -1: an image token
+  std::vector<std::int32_t> history_;
 };
 
 }  // namespace galley::model

@@ -187,16 +187,23 @@ DraftWeights bind_draft(const Checkpoint& checkpoint, std::optional<Error>& erro
   }
   const Binder first(checkpoint, "mtp.0.", error);
   const Binder last(checkpoint, fmt::format("mtp.{}.", plan.draft_stages - 1), error);
-  out.main_proj = first.matrix("main_proj");
-  out.main_norm = first.vector("main_norm.weight");
   out.norm = last.vector("norm.weight");
   const bool v4 = family == Family::kV4;
-  out.markov_embed = last.matrix(v4 ? "markov_head.markov_w1" : "markov_head.embed");
-  out.markov_head = last.matrix(v4 ? "markov_head.markov_w2" : "markov_head.head");
-  out.confidence = last.matrix("confidence_head.proj");
   if (v4) {
     out.head_mix = last.mix("hc_head");
   }
+  if (plan.drafts_by(DraftKind::kMtp)) {
+    out.embed_norm = first.vector("enorm.weight");
+    out.hidden_norm = first.vector("hnorm.weight");
+    out.embed_proj = first.matrix("e_proj");
+    out.hidden_proj = first.matrix("h_proj");
+    return out;
+  }
+  out.main_proj = first.matrix("main_proj");
+  out.main_norm = first.vector("main_norm.weight");
+  out.markov_embed = last.matrix(v4 ? "markov_head.markov_w1" : "markov_head.embed");
+  out.markov_head = last.matrix(v4 ? "markov_head.markov_w2" : "markov_head.head");
+  out.confidence = last.matrix("confidence_head.proj");
   return out;
 }
 

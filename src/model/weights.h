@@ -77,10 +77,16 @@ struct BlockWeights {
 
 struct DraftWeights {
   std::vector<BlockWeights> stages;
-  kernels::Weight main_proj;
-  std::vector<float> main_norm;
   std::vector<float> norm;
   MixWeights head_mix;  // V4
+  // MTP
+  std::vector<float> embed_norm;
+  std::vector<float> hidden_norm;
+  kernels::Weight embed_proj;
+  kernels::Weight hidden_proj;
+  // DSpark
+  kernels::Weight main_proj;
+  std::vector<float> main_norm;
   kernels::Weight markov_embed;
   kernels::Weight markov_head;
   kernels::Weight confidence;
