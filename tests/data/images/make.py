@@ -2,7 +2,7 @@
 """Writes the images of this folder and expected.txt: what Pillow 13.0.0 makes of each.
 
 Each line of expected.txt: `decode FILE W H HEX` (convert("RGB")), `resize FILE W H HEX` (bicubic) or
-`fit FILE W H HEX` (ImageOps.pad with grey 127); HEX are the RGB bytes, rows from the top.
+`fit FILE W H HEX` (ImageOps.pad with grey 127); HEX are the RGB bytes, rows from the top. Needs Pillow and numpy.
 """
 
 import pathlib
