@@ -131,7 +131,6 @@ class Step {
   std::size_t candidate_stride_ = 0;
   bool compressed_before_cut_ = false;  // the cut layer's rows are already stored
   float* features_ = nullptr;
-  std::size_t features_done_ = 0;
   struct FetchedRows {
     const std::int64_t* ids{};
     kernels::Weight rows;
