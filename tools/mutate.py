@@ -45,8 +45,8 @@ MUTATIONS = {
     "first scale of a row for all its blocks": (
         "src/kernels/weight.cc", "scale_at(weight, scale_row + begin / weight.block)", "scale_at(weight, scale_row)", "model",
         "GoldenCheck.Passes/ops"),
-    "no routed_scaling_factor": (OPS, "/ (sum + kEps) * scale;", "/ (sum + kEps);", "model", "GoldenCheck.Passes/ops"),
-    "router weights not normalised": (OPS, "/ (sum + kEps) * scale;", "* scale;", "model", "GoldenCheck.Passes/ops"),
+    "no routed_scaling_factor": (OPS, "/ (sum + kEps) * scale;", "/ (sum + kEps) * (0 * scale + 1);", "model", "GoldenCheck.Passes/ops"),
+    "router weights not normalised": (OPS, "/ (sum + kEps) * scale;", "/ (0 * sum + kEps + 1) * scale;", "model", "GoldenCheck.Passes/ops"),
     "router bias in the weights": (
         OPS, "finish_routing(scores, scale, routing);\n}\n\nvoid route_fixed",
         "finish_routing(selection, scale, routing);\n}\n\nvoid route_fixed", "model", "GoldenCheck.Passes/ops"),
@@ -56,10 +56,10 @@ MUTATIONS = {
     "engram gate without sigmoid": (
         OPS, "sigmoid(std::copysign(std::sqrt(std::max(std::fabs(d), kFloor)), d))",
         "std::copysign(std::sqrt(std::max(std::fabs(d), kFloor)), d)", "model", "GoldenCheck.Passes/ops"),
-    "output not rotated back": (FORWARD, "rope(o, heads, width, frequencies, 1, true);", "", "model",
+    "output not rotated back": (FORWARD, "rope(o, heads, width, frequencies, 1, true);", "rope(o, heads, width, frequencies, 1, false);", "model",
                                 "GoldenCheck.Passes/v41_short"),
     "V4.1 collapses with its own coefficients": (
-        FORWARD, ".pre = v41 ? incoming : own,", ".pre = own,", "model", "GoldenCheck.Passes/v41_short"),
+        FORWARD, ".pre = v41 ? incoming : own,", ".pre = v41 && incoming == nullptr ? incoming : own,", "model", "GoldenCheck.Passes/v41_short"),
     "draft rows blind to each other": (
         FORWARD, ".block_rows_see_all = stage >= 0 && config_.drafts_by(DraftKind::kDspark),", "", "model",
         "GoldenCheck.Passes/v4_f32_nq"),
