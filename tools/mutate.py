@@ -55,7 +55,7 @@ MUTATIONS = {
         "GoldenCheck.Passes/v41_short"),
     "engram gate without sigmoid": (
         OPS, "sigmoid(std::copysign(std::sqrt(std::max(std::fabs(d), kFloor)), d))",
-        "std::copysign(std::sqrt(std::max(std::fabs(d), kFloor)), d)", "model", "GoldenCheck.Passes/ops"),
+        "std::copysign(std::sqrt(std::max(std::fabs(d), kFloor)), d)", "model", "GoldenCheck.Passes/v41_short"),
     "output not rotated back": (FORWARD, "rope(o, heads, width, frequencies, 1, true);", "rope(o, heads, width, frequencies, 1, false);", "model",
                                 "GoldenCheck.Passes/v41_short"),
     "V4.1 collapses with its own coefficients": (
