@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Breaks one line of src/model or src/kernels at a time and expects a named test to fail.
+
+    tools/mutate.py [NAME ...]        all mutations, or those named; run by hand, minutes a mutation on a small machine
+
+Each mutation is applied to the working tree, which must be clean there, the test program is built with the `dev` preset,
+the named test is run, and the file is put back whatever happens. Exit status 1 when a test does not notice.
+"""
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CPU = "src/kernels/cpu_device.cc"
+OPS = "src/kernels/reference/ops.cc"
+PACK = "src/kernels/reference/pack.cc"
+FORWARD = "src/model/forward.cc"
+
+# name: (file, what stands there once, what replaces it, test program, test)
+MUTATIONS = {
+    "window of 17 keys": (CPU, "end - window + 1", "end - window", "model", "GoldenCheck.Passes/v4_short"),
+    "compressed row visible one token late": (
+        CPU, "const std::int64_t visible = (a.positions[t] + 1) / a.ratio;",
+        "const std::int64_t visible = a.positions[t] / a.ratio;", "model", "GoldenCheck.Passes/v41_short"),
+    "HCA entry visible one token early": (
+        CPU, "rows.resize(static_cast<std::size_t>((a.positions[t] + 1) / a.ratio));",
+        "rows.resize(static_cast<std::size_t>((a.positions[t] + 2) / a.ratio));", "model",
+        "GoldenCheck.Passes/v4_f32_nq"),
+    "stored rows written below the hit": (
+        CPU, "end % a.ratio == 0 && end > a.write_floors[i]", "end % a.ratio == 0 && a.write_floors[i] >= 0", "model",
+        "State.AReplayLeavesStoredBlocksAsTheyAre"),
+    "no attention sink": (
+        OPS, "double sum = std::exp(static_cast<double>(sink) - largest);", "double sum = 0;", "model",
+        "GoldenCheck.Passes/ops"),
+    "mHC mix transposed": (OPS, "comb[j * n + k] * old[j]", "comb[k * n + j] * old[j]", "model", "GoldenCheck.Passes/ops"),
+    "higher index wins a tie": (OPS, "x > y : a < b", "x > y : a > b", "kernels", "Selection.TheLowerIndexWinsATie"),
+    "newest block is no candidate": (
+        OPS, "best.back() = std::numeric_limits<float>::infinity();", "", "kernels",
+        "Selection.CandidatesKeepTheNewestBlockAndTheLowerOfEqualOnes"),
+    "rings without room for drafts": (
+        "src/model/plan.cc", "cache.ring_rows = config.window + drafts + 1;", "cache.ring_rows = config.window;", "model",
+        "State.RejectedDraftsLeaveNoTrace"),
+    "YaRN factor ignored": (
+        OPS, "plain / static_cast<float>(scaling->factor) * ramp", "plain * ramp", "model", "GoldenCheck.Passes/ops"),
+    "first scale of a row for all its blocks": (
+        "src/kernels/weight.cc", "scale_at(weight, scale_row + begin / weight.block)", "scale_at(weight, scale_row)", "model",
+        "GoldenCheck.Passes/ops"),
+    "no routed_scaling_factor": (OPS, "/ (sum + kEps) * scale;", "/ (sum + kEps) * (0 * scale + 1);", "model", "GoldenCheck.Passes/ops"),
+    "router weights not normalised": (OPS, "/ (sum + kEps) * scale;", "/ (0 * sum + kEps + 1) * scale;", "model", "GoldenCheck.Passes/ops"),
+    "router bias in the weights": (
+        OPS, "finish_routing(scores, scale, routing);\n}\n\nvoid route_fixed",
+        "finish_routing(selection, scale, routing);\n}\n\nvoid route_fixed", "model", "GoldenCheck.Passes/ops"),
+    "engram hash one position off": (
+        CPU, "= a.histories[i][p - back];", "= a.histories[i][std::max<std::int64_t>(p - back - 1, 0)];", "model",
+        "GoldenCheck.Passes/v41_short"),
+    "engram gate without sigmoid": (
+        OPS, "sigmoid(std::copysign(std::sqrt(std::max(std::fabs(d), kFloor)), d))",
+        "std::copysign(std::sqrt(std::max(std::fabs(d), kFloor)), d)", "model", "GoldenCheck.Passes/v41_short"),
+    "output not rotated back": (FORWARD, "rope(o, heads, width, frequencies, 1, true);", "rope(o, heads, width, frequencies, 1, false);", "model",
+                                "GoldenCheck.Passes/v41_short"),
+    "V4.1 collapses with its own coefficients": (
+        FORWARD, ".pre = v41 ? incoming : own,", ".pre = v41 && incoming == nullptr ? incoming : own,", "model", "GoldenCheck.Passes/v41_short"),
+    "draft rows blind to each other": (
+        FORWARD, ".block_rows_see_all = stage >= 0 && config_.drafts_by(DraftKind::kDspark),", "", "model",
+        "GoldenCheck.Passes/v4_f32_nq"),
+    "MTP takes the token at p": (
+        FORWARD, "subspan(static_cast<std::size_t>(first) + 1, rows)", "subspan(static_cast<std::size_t>(first), rows)",
+        "model", "Mtp.DraftsAsTheReference"),
+    "high nibble first": (PACK, "codes[c] | (high << 4U)", "high | (static_cast<unsigned>(codes[c]) << 4U)", "kernels",
+                          "Pack.TheBytesOfARow"),
+    "fused experts the other way round": (
+        "src/model/tensor_names.cc", '{"mlp.experts.gate_up_proj", "w1", "w3", false}',
+        '{"mlp.experts.gate_up_proj", "w3", "w1", false}', "model", "CheckpointNames.TransformersV4IsTheSameModel"),
+}
+
+
+def run(*command):
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def caught(name):
+    file, old, new, program, test = MUTATIONS[name]
+    if run("git", "diff", "--quiet", "HEAD", "--", file).returncode != 0:
+        sys.exit(f"{file} has changes that are not committed")
+    path = ROOT / file
+    text = path.read_text()
+    if text.count(old) != 1:
+        sys.exit(f"{name}: {file} holds {text.count(old)} times: {old}")
+    try:
+        path.write_text(text.replace(old, new))
+        build = run("cmake", "--build", "--preset", "dev", "--target", f"{program}_test")
+        if build.returncode != 0:
+            print(build.stdout)
+            sys.exit(f"{name}: does not compile, so it proves nothing")
+        result = run(f"build/dev/src/{program}/{program}_test", f"--gtest_filter={test}")
+        if "[ RUN " not in result.stdout:
+            sys.exit(f"{name}: there is no test {test}")
+        return result.returncode != 0
+    finally:
+        path.write_text(text)
+
+
+def main():
+    names = sys.argv[1:] or list(MUTATIONS)
+    missed = 0
+    for name in names:
+        noticed = caught(name)
+        missed += not noticed
+        print(f"{'caught' if noticed else 'MISSED'}  {name}  ({MUTATIONS[name][4]})", flush=True)
+    print(f"{len(names) - missed} caught, {missed} missed")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
