@@ -141,7 +141,11 @@ class SingleSequenceSource::Run {
       }
       const auto chunk = rest.first(std::min(rest.size(), source_.options_.prefill_chunk));
       rest = rest.subspan(chunk.size());
-      result = feed(chunk, rest.empty() ? 1 : 0);
+      auto fed = feed(chunk, rest.empty() ? 1 : 0);
+      if (!fed) {
+        return fail_with(std::move(fed).error());
+      }
+      result = *std::move(fed);
       keep_features(result, result.parts.front().rows);
       const MutexLock lock(source_.mutex_);
       source_.stats_.prompt_tokens += std::ssize(chunk);
@@ -163,7 +167,11 @@ class SingleSequenceSource::Run {
       fed.insert(fed.end(), drafts.begin(), drafts.begin() + useful);
     }
     const std::int64_t first = sequence_->length();
-    const model::ForwardResult result = feed(fed, fed.size());
+    auto step = feed(fed, fed.size());
+    if (!step) {
+      return fail_with(std::move(step).error());
+    }
+    const model::ForwardResult& result = *step;
 
     // A draft is right exactly if it is the token that would have been drawn without it.
     const std::size_t vocabulary = result.logits.size() / fed.size();
@@ -192,7 +200,14 @@ class SingleSequenceSource::Run {
     return deliver(settled);
   }
 
-  model::ForwardResult feed(std::span<const std::int32_t> tokens, std::size_t logits_tail) {
+  // The generation is over.
+  bool fail_with(Error error) {
+    Settled settled;
+    settled.error = std::move(error);
+    return deliver(settled);
+  }
+
+  Result<model::ForwardResult> feed(std::span<const std::int32_t> tokens, std::size_t logits_tail) {
     const model::SequenceRows rows{
         .sequence = sequence_.get(),
         .tokens = tokens,

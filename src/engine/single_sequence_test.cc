@@ -194,7 +194,7 @@ std::vector<TokenId> by_hand(const fs::path& folder,
   std::int32_t newest{};
   while (std::ssize(answer) < generation.max_tokens) {
     const auto result =
-        network->forward({&rows, 1}, {.cut = model::CutMode::kMask, .logits_tail = 1});
+        network->forward({&rows, 1}, {.cut = model::CutMode::kMask, .logits_tail = 1}).value();
     const auto sampled =
         sample(result.logits, generation.sampling, counts,
                {.seed = seed, .choice = generation.choice, .position = sequence->length()});

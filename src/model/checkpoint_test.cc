@@ -51,7 +51,7 @@ Run run(const std::filesystem::path& folder) {
   const auto sequence = (*network)->new_sequence();
   const std::vector<std::int32_t> tokens = prompt();
   const SequenceRows part{.sequence = sequence.get(), .tokens = tokens};
-  const ForwardResult result = (*network)->forward({&part, 1}, {});
+  const ForwardResult result = (*network)->forward({&part, 1}, {}).value();
   out.logits = result.logits;
   (*network)->draft_context(*sequence, result.features, 0);
   out.drafts = (*network)->draft(*sequence, 7).tokens;

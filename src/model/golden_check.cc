@@ -23,34 +23,34 @@ namespace fs = std::filesystem;
 // ---- runs
 // -------------------------------------------------------------------------------------------------------
 
-ForwardResult feed(Network& network,
-                   Sequence& sequence,
-                   std::span<const std::int32_t> tokens,
-                   Probe* probe = nullptr) {
+Result<ForwardResult> feed(Network& network,
+                           Sequence& sequence,
+                           std::span<const std::int32_t> tokens,
+                           Probe* probe = nullptr) {
   const SequenceRows part{.sequence = &sequence, .tokens = tokens};
   return network.forward({&part, 1}, {.probe = probe});
 }
 
-std::vector<float> feed_one_by_one(Network& network,
-                                   Sequence& sequence,
-                                   std::span<const std::int32_t> tokens) {
+Result<std::vector<float>> feed_one_by_one(Network& network,
+                                           Sequence& sequence,
+                                           std::span<const std::int32_t> tokens) {
   std::vector<float> logits;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const ForwardResult step = feed(network, sequence, tokens.subspan(i, 1));
+    GALLEY_TRY(const ForwardResult step, feed(network, sequence, tokens.subspan(i, 1)));
     logits.insert(logits.end(), step.logits.begin(), step.logits.end());
   }
   return logits;
 }
 
-std::vector<float> feed_chunks(Network& network,
-                               Sequence& sequence,
-                               std::span<const std::int32_t> tokens,
-                               std::span<const std::int64_t> chunks) {
+Result<std::vector<float>> feed_chunks(Network& network,
+                                       Sequence& sequence,
+                                       std::span<const std::int32_t> tokens,
+                                       std::span<const std::int64_t> chunks) {
   std::vector<float> logits;
   std::size_t begin = 0;
   for (const std::int64_t chunk : chunks) {
-    const ForwardResult step =
-        feed(network, sequence, tokens.subspan(begin, static_cast<std::size_t>(chunk)));
+    GALLEY_TRY(const ForwardResult step,
+               feed(network, sequence, tokens.subspan(begin, static_cast<std::size_t>(chunk))));
     logits.insert(logits.end(), step.logits.begin(), step.logits.end());
     begin += static_cast<std::size_t>(chunk);
   }
@@ -202,13 +202,16 @@ void check_draft(const Golden& golden,
 }
 
 // f32_nq, f32, bf16, bf16_act: a whole prefill, its chunkings, decoding and a draft block.
-void check_run(Network& network, const Golden& golden, const RunLimits& limits, Report& report) {
+Result<void> check_run(Network& network,
+                       const Golden& golden,
+                       const RunLimits& limits,
+                       Report& report) {
   const auto vocabulary = static_cast<std::size_t>(network.plan().config.vocabulary);
   const std::vector<std::int32_t> ids = golden.tokens("ids");
   const std::vector<std::int64_t> rows = golden.integers("rows");
   Recorder recorder;
   const auto sequence = network.new_sequence();
-  const ForwardResult prefill = feed(network, *sequence, ids, &recorder);
+  GALLEY_TRY(const ForwardResult prefill, feed(network, *sequence, ids, &recorder));
   for (int layer = 0; layer < network.plan().config.layers && limits.layer_by_layer; ++layer) {
     check_layer(golden, recorder, network, *sequence, layer, limits, report);
   }
@@ -232,30 +235,32 @@ void check_run(Network& network, const Golden& golden, const RunLimits& limits, 
     }
   }
   const std::vector<std::int32_t> input = golden.tokens("decode.input");
-  const std::vector<float> decoded = feed_one_by_one(network, *sequence, input);
+  GALLEY_TRY(const std::vector<float> decoded, feed_one_by_one(network, *sequence, input));
   report.compare("decode.logits", golden.floats("decode.logits"), decoded, limits.logits);
 
   const auto chunked = network.new_sequence();
-  report.require(
-      "chunks = whole, bit for bit",
-      same_bits(feed_chunks(network, *chunked, ids, golden.integers("chunks")), prefill.logits),
-      "bits differ");
+  GALLEY_TRY(const std::vector<float> in_chunks,
+             feed_chunks(network, *chunked, ids, golden.integers("chunks")));
+  report.require("chunks = whole, bit for bit", same_bits(in_chunks, prefill.logits),
+                 "bits differ");
+  GALLEY_TRY(const std::vector<float> behind_chunks, feed_one_by_one(network, *chunked, input));
   report.require("decode after chunks = decode after whole, bit for bit",
-                 same_bits(feed_one_by_one(network, *chunked, input), decoded), "bits differ");
+                 same_bits(behind_chunks, decoded), "bits differ");
   std::vector<std::int32_t> all = ids;
   all.insert(all.end(), input.begin(), input.end());
   const auto once = network.new_sequence();
-  const ForwardResult together = feed(network, *once, all);
+  GALLEY_TRY(const ForwardResult together, feed(network, *once, all));
   report.require("decode = one prefill, bit for bit",
                  same_bits(std::span(together.logits).subspan(ids.size() * vocabulary), decoded),
                  "bits differ");
+  return {};
 }
 
 // short, short_act: every layer starts from the golden streams of the layer before.
-void check_short(Network& network,
-                 const Golden& golden,
-                 const Tolerance& tolerance,
-                 Report& report) {
+Result<void> check_short(Network& network,
+                         const Golden& golden,
+                         const Tolerance& tolerance,
+                         Report& report) {
   Recorder recorder;
   const ModelConfig& config = network.plan().config;
   for (int layer = 0; layer < config.layers; ++layer) {
@@ -263,13 +268,14 @@ void check_short(Network& network,
                              golden.floats(fmt::format("L{}.pre", layer))};
   }
   const auto sequence = network.new_sequence();
-  const ForwardResult result = feed(network, *sequence, golden.tokens("ids"), &recorder);
+  GALLEY_TRY(const ForwardResult result, feed(network, *sequence, golden.tokens("ids"), &recorder));
   for (int layer = 0; layer < config.layers; ++layer) {
     report.compare(fmt::format("L{}.streams", layer), recorder.force[layer].first,
                    recorder.values.at(fmt::format("{}.streams", layer)), tolerance);
   }
   report.compare("logits", golden.floats("logits"), result.logits,
                  {.relative_rms = tolerance.relative_rms});
+  return {};
 }
 
 // ---- replay
@@ -291,11 +297,11 @@ struct ReplayRun {
   std::map<std::string, std::vector<float>> state;
 };
 
-ReplayRun run_replay(Network& network,
-                     const ReplayCase& c,
-                     std::span<const std::int64_t> chunks,
-                     CutMode mode,
-                     std::span<const std::int32_t> decode_input) {
+Result<ReplayRun> run_replay(Network& network,
+                             const ReplayCase& c,
+                             std::span<const std::int64_t> chunks,
+                             CutMode mode,
+                             std::span<const std::int32_t> decode_input) {
   const ModelPlan& plan = network.plan();
   const auto vocabulary = static_cast<std::size_t>(plan.config.vocabulary);
   const auto prompt = std::ssize(c.ids);
@@ -303,7 +309,8 @@ ReplayRun run_replay(Network& network,
   std::vector<std::vector<std::byte>> before;
   if (c.hit > 0) {
     const auto earlier = network.new_sequence();
-    feed(network, *earlier, std::span(c.ids).first(static_cast<std::size_t>(c.hit)));
+    GALLEY_CHECK_OK(
+        feed(network, *earlier, std::span(c.ids).first(static_cast<std::size_t>(c.hit))));
     sequence->adopt(earlier->blocks(), earlier->history(), c.start);
     for (const auto& block : earlier->blocks()) {
       before.emplace_back(block->data(), block->data() + block->size());
@@ -321,8 +328,8 @@ ReplayRun run_replay(Network& network,
                             .write_floor = c.hit,
                             .prompt_tokens = c.keep > 0 ? prompt : 0,
                             .keep = c.keep};
-    const ForwardResult step =
-        network.forward({&part, 1}, {.cut = c.keep > 0 ? mode : CutMode::kOff});
+    GALLEY_TRY(const ForwardResult step,
+               network.forward({&part, 1}, {.cut = c.keep > 0 ? mode : CutMode::kOff}));
     run.logits.insert(run.logits.end(), step.logits.begin(), step.logits.end());
     features.insert(features.end(), step.features.begin(), step.features.end());
     if (first_kept < 0 && !step.logits.empty()) {
@@ -363,7 +370,7 @@ ReplayRun run_replay(Network& network,
   const std::int64_t shown = std::max<std::int64_t>(0, c.hit - rectangle);
   run.logits.erase(run.logits.begin(),
                    run.logits.begin() + shown * static_cast<std::ptrdiff_t>(vocabulary));
-  run.decoded = feed_one_by_one(network, *sequence, decode_input);
+  GALLEY_TRY(run.decoded, feed_one_by_one(network, *sequence, decode_input));
   return run;
 }
 
@@ -383,10 +390,10 @@ void compare_windows(const Golden& golden,
   }
 }
 
-void check_replay(Network& network,
-                  const Golden& golden,
-                  bool without_quantisation,
-                  Report& report) {
+Result<void> check_replay(Network& network,
+                          const Golden& golden,
+                          bool without_quantisation,
+                          Report& report) {
   const std::vector<std::int32_t> ids = golden.tokens("ids");
   const std::int64_t hit = golden.scalar("hit");
   const std::int64_t start = golden.scalar("replay_start");
@@ -411,7 +418,7 @@ void check_replay(Network& network,
         if (c.keep == 0 && mode == CutMode::kMask) {
           continue;
         }
-        ReplayRun run = run_replay(network, c, chunks, mode, input);
+        GALLEY_TRY(ReplayRun run, run_replay(network, c, chunks, mode, input));
         report.require(fmt::format("{}chunks{} {}: stored blocks unchanged", prefix, i,
                                    mode == CutMode::kMask ? "mask" : "compact"),
                        run.shared_unchanged, "a byte below the hit changed");
@@ -443,6 +450,7 @@ void check_replay(Network& network,
       compare_windows(golden, prefix, *first, report);
     }
   }
+  return {};
 }
 
 // ---- a set
@@ -490,15 +498,15 @@ Result<std::vector<GoldenOutcome>> check_file(const fs::path& checkpoint,
   const bool v41 = network->plan().config.family == Family::kV41;
   const std::string_view name = file.name;
   if (name == "short") {
-    check_short(*network, golden, {.max_abs = 2e-2, .relative_rms = 1e-4}, report);
+    GALLEY_CHECK_OK(check_short(*network, golden, {.max_abs = 2e-2, .relative_rms = 1e-4}, report));
   } else if (name == "short_act") {
-    check_short(*network, golden, {.relative_rms = 2e-3}, report);
+    GALLEY_CHECK_OK(check_short(*network, golden, {.relative_rms = 2e-3}, report));
   } else if (name == "vision") {
-    check_vision(*network, checkpoint, golden, report);
+    GALLEY_CHECK_OK(check_vision(*network, checkpoint, golden, report));
   } else if (name == "replay") {
-    check_replay(*network, golden, !file.numerics.kv_quantise, report);
+    GALLEY_CHECK_OK(check_replay(*network, golden, !file.numerics.kv_quantise, report));
   } else {
-    check_run(*network, golden, limits_of(name, v41), report);
+    GALLEY_CHECK_OK(check_run(*network, golden, limits_of(name, v41), report));
   }
   return report.take();
 }

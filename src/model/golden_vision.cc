@@ -100,15 +100,15 @@ void check_inside(const Golden& golden,
 
 }  // namespace
 
-void check_vision(Network& network,
-                  const fs::path& directory,
-                  const Golden& golden,
-                  Report& report) {
+Result<void> check_vision(Network& network,
+                          const fs::path& directory,
+                          const Golden& golden,
+                          Report& report) {
   const ModelConfig& config = network.plan().config;
   VisionTower* const tower = network.vision();
   if (tower == nullptr || !config.image_token) {
     report.require("vision_config, image_token_id", false, "the checkpoint has none");
-    return;
+    return {};
   }
   const VisionLimits limits = limits_of(network.numerics());
   if (limits.exact) {
@@ -122,7 +122,7 @@ void check_vision(Network& network,
   const Result<ImagePlan> plan = plan_image(*config.vision, resized.width, resized.height);
   if (!plan || plan->width != resized.width || plan->height != resized.height) {
     report.require("image plan", false, "a resized image changes its size again");
-    return;
+    return {};
   }
   const ImageFeatures features = tower->encode({*plan, to_patches(resized, config.vision->patch)});
 
@@ -141,7 +141,7 @@ void check_vision(Network& network,
   report.require(limits.tag + "span length", std::ssize(span.places) == count,
                  fmt::format("want {} rows, got {}", count, span.places.size()));
   if (std::ssize(span.places) != count) {
-    return;
+    return {};
   }
   std::vector<const float*> embeddings(ids.size());
   for (std::size_t i = 0; i < span.places.size(); ++i) {
@@ -151,7 +151,7 @@ void check_vision(Network& network,
   Recorder recorder;
   const auto sequence = network.new_sequence();
   const SequenceRows part{.sequence = sequence.get(), .tokens = ids, .embeddings = embeddings};
-  const ForwardResult result = network.forward({&part, 1}, {.probe = &recorder});
+  GALLEY_TRY(const ForwardResult result, network.forward({&part, 1}, {.probe = &recorder}));
   for (int layer = 0; layer < config.layers && limits.exact; ++layer) {
     check_inside(golden, recorder, layer, static_cast<std::size_t>(config.index_topk), report);
   }
@@ -165,6 +165,7 @@ void check_vision(Network& network,
           : static_cast<std::size_t>((1 - limits.argmax_share) * static_cast<double>(best.size()));
   report.count(limits.tag + "argmax", mismatches(golden.integers(limits.tag + "argmax"), best),
                best.size(), allowed);
+  return {};
 }
 
 Result<std::vector<GoldenOutcome>> check_image_plans(const fs::path& manifest,

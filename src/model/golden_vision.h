@@ -10,10 +10,10 @@ namespace galley::model {
 
 // A `vision` file beside `directory`/image.png: preprocessing, tower, aligner, span, and the text
 // model with the span in its prompt, at the numerics of `network`.
-void check_vision(Network& network,
-                  const std::filesystem::path& directory,
-                  const Golden& golden,
-                  Report& report);
+[[nodiscard]] Result<void> check_vision(Network& network,
+                                        const std::filesystem::path& directory,
+                                        const Golden& golden,
+                                        Report& report);
 
 // The image plans a set's MANIFEST.json lists under `images`: of this configuration ("tiny") and of
 // the released V4.1-Flash ("release").

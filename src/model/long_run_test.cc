@@ -75,8 +75,11 @@ class LongRun : public testing::Test {
                                                                   static_cast<std::size_t>(size)),
                               .prompt_tokens = prompt};
       const bool wanted = at + size >= prompt;
-      const auto result = network_->forward(
-          {&rows, 1}, {.cut = CutMode::kCompact, .logits_tail = wanted ? std::size_t{1} : 0});
+      const ForwardResult result =
+          network_
+              ->forward({&rows, 1},
+                        {.cut = CutMode::kCompact, .logits_tail = wanted ? std::size_t{1} : 0})
+              .value();
       logits.insert(logits.end(), result.logits.begin(), result.logits.end());
       if (at / kSayEvery != (at + size) / kSayEvery) {
         say(fmt::format("chunks of {}, up to {}", chunk, at + size), begin);

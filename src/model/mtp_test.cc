@@ -63,7 +63,7 @@ class Mtp : public testing::Test {
   void feed(Sequence& sequence, std::span<const std::int32_t> tokens, std::size_t accepted) {
     const std::int64_t begin = sequence.length();
     const SequenceRows part{.sequence = &sequence, .tokens = tokens};
-    const ForwardResult result = network_->forward({&part, 1}, {});
+    const ForwardResult result = network_->forward({&part, 1}, {}).value();
     const std::size_t width = network_->plan().feature_width();
     ASSERT_EQ(result.features.size(), tokens.size() * width);
     sequence.truncate(begin + static_cast<std::int64_t>(accepted));
@@ -136,7 +136,7 @@ TEST_F(Mtp, AParkedRequestGoesOn) {
   const DraftResult want = expect_golden_draft(*sequence);
   const auto other = network_->new_sequence();
   other->adopt(sequence->blocks(), sequence->history(), 30);
-  other->restore_windows(sequence->save_windows(), 30);
+  other->restore_state(sequence->save_state());
   const DraftResult got = network_->draft(*other, ids_[30]);
   EXPECT_EQ(std::memcmp(got.logits.data(), want.logits.data(), want.logits.size() * sizeof(float)),
             0);

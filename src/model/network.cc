@@ -54,7 +54,8 @@ std::unique_ptr<Sequence> Network::new_sequence() {
   return std::make_unique<Sequence>(plan(), device_, pool_);
 }
 
-ForwardResult Network::forward(std::span<const SequenceRows> batch, const ForwardOptions& options) {
+Result<ForwardResult> Network::forward(std::span<const SequenceRows> batch,
+                                       const ForwardOptions& options) {
   arena_.reset();
   const StepContext context{plan(), weights_, numerics_,     rope_window_, rope_compress_,
                             arena_, *stream_, *disk_stream_, rows_read_,   options.probe};
@@ -69,12 +70,11 @@ ForwardResult Network::forward(std::span<const SequenceRows> batch, const Forwar
     step.run_head(options.logits_tail);
   }
   stream_->synchronise();
-  ForwardResult result;
   if (step.read_failed()) {
-    result.error = Error{Code::kUnavailable, "a row of an engram table could not be read",
-                         checkpoint_.directory().string()};
-    return result;
+    return fail(Code::kUnavailable, "a row of an engram table could not be read",
+                checkpoint_.directory().string());
   }
+  ForwardResult result;
   result.parts = step.parts();
   if (step.rows() > 0) {
     result.logits.assign(

@@ -91,9 +91,6 @@ struct ForwardResult {
       parts;  // one a sequence, in the order given; rows that were dropped at the cut are in none
   std::vector<float> logits;    // [rows, vocabulary]
   std::vector<float> features;  // [rows, plan.feature_width()]; empty without a drafter
-  // Set: a row of an engram table could not be read. Nothing else is valid then, and the sequences
-  // are as before, so the step may be tried again.
-  std::optional<Error> error;
 };
 
 struct DraftResult {
@@ -119,9 +116,11 @@ class Network {
   // Device memory that the last step took for its intermediate values.
   [[nodiscard]] std::size_t scratch_bytes() const { return arena_.bytes(); }
 
-  // Feeds every part's tokens; a row's numbers do not depend on what else is in the batch.
-  [[nodiscard]] ForwardResult forward(std::span<const SequenceRows> batch,
-                                      const ForwardOptions& options);
+  // Feeds every part's tokens; a row's numbers do not depend on what else is in the batch. Error
+  // kUnavailable: a row of an engram table could not be read; the sequences are as before, so the
+  // step may be tried again.
+  [[nodiscard]] Result<ForwardResult> forward(std::span<const SequenceRows> batch,
+                                              const ForwardOptions& options);
   // Tells the drafter that positions [first_position, + features.size() / plan.feature_width()) are
   // final: their rows of `features` become its context. Positions come in order, without gaps; the
   // sequence's length is their end.

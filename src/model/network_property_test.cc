@@ -68,7 +68,7 @@ class NetworkProperty : public testing::TestWithParam<const char*> {
                                  Sequence& sequence,
                                  std::span<const std::int32_t> tokens) {
     const SequenceRows rows{.sequence = &sequence, .tokens = tokens};
-    return world.network->forward({&rows, 1}, {}).logits;
+    return world.network->forward({&rows, 1}, {}).value().logits;
   }
 
   static std::size_t vocabulary(const World& world) {
@@ -123,7 +123,7 @@ TEST_P(NetworkProperty, AloneIsAsInABatchOfEight) {
     batch.push_back(
         {.sequence = together.back().get(), .tokens = part(tokens[i], before, before + rows)});
   }
-  const ForwardResult result = w.network->forward(batch, {});
+  const ForwardResult result = w.network->forward(batch, {}).value();
   for (std::size_t i = 0; i < kShapes.size(); ++i) {
     const ForwardResult::Part& rows = result.parts[i];
     EXPECT_EQ(rows.first_position, kShapes[i].first);
@@ -238,7 +238,7 @@ Ending end_prompt(Network& network, Sequence& sequence, const Tokens& tokens, co
                             .window_begin = begin < prompt ? how.window_begin : 0,
                             .write_floor = how.write_floor,
                             .prompt_tokens = prompt};
-    const ForwardResult result = network.forward({&rows, 1}, {.cut = how.cut});
+    const ForwardResult result = network.forward({&rows, 1}, {.cut = how.cut}).value();
     // Of the prompt only what every way computes: the rows kept above the cut.
     const std::int64_t kept = prompt - network.plan().keep;
     const std::int64_t first = result.parts.front().first_position;

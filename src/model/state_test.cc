@@ -23,7 +23,7 @@ class State : public testing::Test {
     }
   }
 
-  ForwardResult feed(Sequence& sequence, std::span<const std::int32_t> tokens) {
+  Result<ForwardResult> feed(Sequence& sequence, std::span<const std::int32_t> tokens) {
     const SequenceRows part{.sequence = &sequence, .tokens = tokens};
     return network_->forward({&part, 1}, {});
   }
@@ -40,7 +40,7 @@ TEST_F(State, AReplayLeavesStoredBlocksAsTheyAre) {
   constexpr std::size_t kHit = 64;
   constexpr std::int64_t kStart = 48;
   const auto earlier = network_->new_sequence();
-  ASSERT_FALSE(feed(*earlier, tokens(0, kHit)).error);
+  ASSERT_TRUE(feed(*earlier, tokens(0, kHit)));
   const auto& block = earlier->blocks().front();
   const std::vector<std::byte> before(block->data(), block->data() + block->size());
   const auto replayed = network_->new_sequence();
@@ -49,22 +49,22 @@ TEST_F(State, AReplayLeavesStoredBlocksAsTheyAre) {
                           .tokens = tokens(kStart, kHit - kStart),
                           .window_begin = kStart,
                           .write_floor = kHit};
-  ASSERT_FALSE(network_->forward({&part, 1}, {}).error);
+  ASSERT_TRUE(network_->forward({&part, 1}, {}));
   EXPECT_EQ(std::memcmp(block->data(), before.data(), before.size()), 0);
 }
 
 TEST_F(State, RejectedDraftsLeaveNoTrace) {
   const auto plain = network_->new_sequence();
-  ASSERT_FALSE(feed(*plain, tokens(0, 41)).error);
-  const ForwardResult want = feed(*plain, tokens(41, 20));
+  ASSERT_TRUE(feed(*plain, tokens(0, 41)));
+  const ForwardResult want = feed(*plain, tokens(41, 20)).value();
 
   const auto drafted = network_->new_sequence();
-  ASSERT_FALSE(feed(*drafted, tokens(0, 40)).error);
+  ASSERT_TRUE(feed(*drafted, tokens(0, 40)));
   // One token and five drafts, all of them wrong.
   const std::vector<std::int32_t> verified = {tokens_[40], 3, 3, 3, 3, 3};
-  ASSERT_FALSE(feed(*drafted, verified).error);
+  ASSERT_TRUE(feed(*drafted, verified));
   drafted->truncate(41);
-  const ForwardResult got = feed(*drafted, tokens(41, 20));
+  const ForwardResult got = feed(*drafted, tokens(41, 20)).value();
   ASSERT_EQ(got.logits.size(), want.logits.size());
   EXPECT_EQ(std::memcmp(got.logits.data(), want.logits.data(), want.logits.size() * sizeof(float)),
             0);

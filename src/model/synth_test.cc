@@ -61,10 +61,10 @@ TEST(Synth, WholeAndFiniteInEveryFamily) {
     });
     ASSERT_TRUE(done) << to_string(done.error());
     EXPECT_EQ(last, total);
-    const auto checkpoint = Checkpoint::open(folder);
-    ASSERT_TRUE(checkpoint) << to_string(checkpoint.error());
-    for (const Checkpoint::Problem& problem : checkpoint->verify(true)) {
-      ADD_FAILURE() << problem.tensor << " " << problem.what;
+    const auto problems = Checkpoint::verify(folder, true);
+    ASSERT_TRUE(problems) << to_string(problems.error());
+    for (const Checkpoint::Problem& problem : *problems) {
+      ADD_FAILURE() << problem.where << " " << problem.what;
     }
     fs::remove_all(folder);
   }
@@ -123,7 +123,7 @@ TEST(Synth, TheNetworkComputesSensibleLogits) {
     const auto sequence = (*network)->new_sequence();
     const std::vector<std::int32_t> tokens{5, 77, 200, 13, 5, 299};
     const SequenceRows rows{.sequence = sequence.get(), .tokens = tokens};
-    const ForwardResult result = (*network)->forward({&rows, 1}, {});
+    const ForwardResult result = (*network)->forward({&rows, 1}, {}).value();
     double power = 0.0;
     for (const float logit : result.logits) {
       power += double{logit} * logit / static_cast<double>(result.logits.size());

@@ -95,7 +95,7 @@ std::vector<float> feed(Network& network, const Prompt& prompt) {
   const auto sequence = network.new_sequence();
   SequenceRows part = part_of(*sequence, prompt, 0, prompt.tokens.size());
   part.images = prompt.images;
-  return network.forward({&part, 1}, {}).logits;
+  return network.forward({&part, 1}, {}).value().logits;
 }
 
 std::vector<float> feed_in_chunks(Network& network, const Prompt& prompt, std::size_t chunk) {
@@ -104,7 +104,7 @@ std::vector<float> feed_in_chunks(Network& network, const Prompt& prompt, std::s
   for (std::size_t begin = 0; begin < prompt.tokens.size(); begin += chunk) {
     const SequenceRows part =
         part_of(*sequence, prompt, begin, std::min(begin + chunk, prompt.tokens.size()));
-    const ForwardResult step = network.forward({&part, 1}, {});
+    const ForwardResult step = network.forward({&part, 1}, {}).value();
     logits.insert(logits.end(), step.logits.begin(), step.logits.end());
   }
   return logits;
@@ -169,7 +169,7 @@ TEST_F(Vision, AloneEqualsInABatchWithText) {
   const SequenceRows batch[] = {part_of(*first, text, 0, text.tokens.size()),
                                 part_of(*second, prompt, 0, prompt.tokens.size()),
                                 part_of(*third, text, 0, 3)};
-  const ForwardResult result = network().forward(batch, {});
+  const ForwardResult result = network().forward(batch, {}).value();
   const auto vocabulary = static_cast<std::size_t>(network().plan().config.vocabulary);
   EXPECT_TRUE(equal_bits(
       std::span(result.logits)
@@ -204,7 +204,7 @@ TEST_F(Vision, AnImageInFrontOfTheCutAndBehindIt) {
       part.prompt_tokens = std::ssize(prompt.tokens);
       part.keep = keep;
       results[mode == CutMode::kMask] =
-          network().forward({&part, 1}, {.cut = mode, .logits_tail = keep}).logits;
+          network().forward({&part, 1}, {.cut = mode, .logits_tail = keep}).value().logits;
     }
     EXPECT_TRUE(equal_bits(results[0], results[1])) << before;
   }
@@ -399,7 +399,7 @@ TEST_F(V4Vision, EqualsTheReference) {
   SequenceRows part = part_of(*sequence, prompt, 0, prompt.tokens.size());
   part.images = prompt.images;
   Recorder recorder;
-  const ForwardResult result = vision.network->forward({&part, 1}, {.probe = &recorder});
+  const ForwardResult result = vision.network->forward({&part, 1}, {.probe = &recorder}).value();
   for (int layer = 0; layer < config.layers; ++layer) {
     EXPECT_EQ(recorder.lists.at(fmt::format("{}.router_idx", layer)),
               golden.integers(fmt::format("L{}.router_idx", layer)))
@@ -438,7 +438,7 @@ TEST_F(V4Vision, ChunksAroundASpanEqualTheWhole) {
       if (at <= begin && edge >= end) {
         part.images = prompt.images;
       }
-      const ForwardResult step = vision.network->forward({&part, 1}, {});
+      const ForwardResult step = vision.network->forward({&part, 1}, {}).value();
       logits.insert(logits.end(), step.logits.begin(), step.logits.end());
       at = edge;
     }
