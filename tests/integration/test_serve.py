@@ -411,19 +411,25 @@ class ChatTest(unittest.TestCase):
                     seen += os.read(master, 4096)
                 seen = seen[seen.index(text) + len(text) :]
 
-            try:
+            def wait_for_line():
+                """Until a line is edited: before, the terminal itself echoes and handles Ctrl-C."""
                 wait_for(b"> ")
+                deadline = time.monotonic() + 60
+                while termios.tcgetattr(master)[3] & termios.ICANON:
+                    self.assertLess(time.monotonic(), deadline)
+                    os.sched_yield()
+
+            try:
+                wait_for_line()
                 os.write(master, b"Hello!\n")
                 wait_for(b"Hello!\r\n")
                 if not seen:
                     seen = os.read(master, 4096)  # the answer is under way
                 os.write(master, b"\x03")
                 wait_for(b"[stopped]")
-                wait_for(b"> ")
-                os.write(master, b"half")
-                wait_for(b"half")  # echoed: the line is being edited
-                os.write(master, b"\x03")  # drops what was typed
-                wait_for(b"> ")
+                wait_for_line()
+                os.write(master, b"half\x03")  # drops what was typed
+                wait_for_line()
                 os.write(master, b"/exit\n")
                 self.assertEqual(process.wait(timeout=20), 0)
             finally:
