@@ -52,13 +52,18 @@ constexpr const char* kPlain = "\x1b[0m";
 // How soon Ctrl-C stops an answer.
 constexpr Duration kInterruptPoll = std::chrono::milliseconds(50);
 
-// Text of a model may hold anything; a terminal must not obey it.
+// Text of a model may hold anything; a terminal must not obey it. `text` is whole characters of
+// UTF-8; U+0080 to U+009F are controls too.
 std::string harmless(std::string_view text) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   std::string out;
-  for (const char byte : text) {
-    const auto value = static_cast<unsigned char>(byte);
-    const bool control = (value < 0x20 && byte != '\n' && byte != '\t') || value == 0x7F;
-    control ? out += "\xEF\xBF\xBD" : out += byte;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto value = static_cast<unsigned char>(text[i]);
+    const bool pair =
+        value == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool control = (value < 0x20 && value != '\n' && value != '\t') || value == 0x7F;
+    i += pair ? 1 : 0;
+    pair || control ? out += kReplacement : out += text[i];
   }
   return out;
 }
@@ -184,20 +189,24 @@ class Chat {
     forget();
   }
 
-  void run(bool terminal) {
+  // False when a question failed and nobody is there to ask again.
+  bool run(bool terminal) {
     ChatInput input(terminal);
+    bool all_answered = true;
     while (auto line = input.read("> ")) {
       if (line->interrupted || line->text.find_first_not_of(" \t\r") == std::string::npos) {
         fmt::print("{}", line->interrupted ? "\n" : "");
       } else if (line->text.starts_with('/')) {
         if (!command(line->text)) {
-          return;
+          break;
         }
       } else if (const auto done = ask(line->text); !done) {
         report(done.error());
+        all_answered = false;
       }
     }
     fmt::print("{}", terminal ? "\n" : "");
+    return terminal || all_answered;
   }
 
  private:
@@ -275,7 +284,6 @@ class Chat {
     const engine::SingleSequenceStats before = model_.source->stats();
     const TimeNs begin = clock_.now();
     stats_.emplace();
-    (void)take_interrupt();  // one that came before the question
     Inbox inbox;
     GALLEY_TRY(auto active, model_.source->start(std::move(prepared.generation), inbox));
     std::optional<Error> error;
@@ -283,7 +291,9 @@ class Chat {
     while (!printer.reason() && !error && !stopped) {
       stopped = take_interrupt();
       if (const auto item = inbox.take(kInterruptPoll)) {
-        GALLEY_CHECK_OK(apply(*item, *parser, begin, error));
+        if (auto applied = apply(*item, *parser, begin, error); !applied) {
+          error = std::move(applied).error();
+        }
       }
     }
     active.reset();
@@ -351,7 +361,7 @@ class Chat {
   std::optional<Stats> stats_;
 };
 
-Result<void> chat(const Flags& flags) {
+Result<bool> chat(const Flags& flags) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
   const RealClock clock;
   GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, 0, clock));
@@ -364,8 +374,7 @@ Result<void> chat(const Flags& flags) {
     std::fflush(stdout);
     catch_interrupts();
   }
-  Chat(flags, model, *codec, clock).run(terminal);
-  return {};
+  return Chat(flags, model, *codec, clock).run(terminal);
 }
 
 }  // namespace
@@ -384,9 +393,8 @@ void add_chat(CLI::App& galley, int& exit_code) {
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer, reasoning included.");
   command->add_flag("--no-thinking", flags->no_thinking, "Answer at once.");
   command->callback([flags, &exit_code] {
-    if (const auto done = chat(*flags); !done) {
-      exit_code = report(done.error());
-    }
+    const auto done = chat(*flags);
+    exit_code = !done ? report(done.error()) : *done ? 0 : kExitFailure;
   });
 }
 

@@ -42,6 +42,7 @@ std::optional<ChatInput::Line> ChatInput::read(const char* prompt) {
   if (*text != '\0') {
     add_history(text.get());
   }
+  (void)take_interrupt();  // one that came before the line was edited; a later one stops the answer
   return Line{.text = text.get()};
 }
 

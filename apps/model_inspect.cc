@@ -16,7 +16,7 @@
 namespace galley::apps {
 namespace {
 
-// Rows of the step whose scratch memory is shown: a prefill chunk.
+// Rows of the step whose scratch memory is shown: what a prefill step of a batch may have.
 constexpr std::size_t kStepRows = 512;
 
 std::string or_dash(int layer) {

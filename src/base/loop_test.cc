@@ -112,19 +112,21 @@ TEST(RealLoop, RunsDueTasksInOrderAndStops) {
   RealLoop loop;
   std::string ran;
   const TimeNs start = loop.now();
-  const TimeNs due = start + 2ms;
-  loop.at(due, [&] {
-    ran += 'd';
-    EXPECT_GE(loop.now(), due);
-  });
-  loop.at(due, [&] {
-    ran += 'e';
-    loop.stop();
-  });
-  loop.at(due + 1h, [&] { ran += 'x'; });
-  loop.at(start + 1ms, [&] { ran += 'c'; });
+  loop.at(start + 1h, [&] { ran += 'x'; });
   loop.post([&] { ran += 'a'; });
-  loop.post([&] { ran += 'b'; });
+  loop.post([&] {
+    ran += 'b';
+    const TimeNs due = loop.now() + 2ms;
+    loop.at(due, [&, due] {
+      ran += 'd';
+      EXPECT_GE(loop.now(), due);
+    });
+    loop.at(due, [&] {
+      ran += 'e';
+      loop.stop();
+    });
+    loop.at(due - 1ms, [&] { ran += 'c'; });
+  });
   loop.run();
   EXPECT_EQ(ran, "abcde");
 }

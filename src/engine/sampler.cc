@@ -120,7 +120,7 @@ double gumbel(const Draw& draw, TokenId token) {
   // A counter block has two 64-bit words, hence serves two tokens.
   const RandomBlock block = random_block(draw.seed, static_cast<std::uint64_t>(draw.position),
                                          std::uint64_t{draw.choice} << 32U | token >> 1U);
-  const std::size_t word = token % 2 * 2;
+  const std::size_t word = token % 2 == 0 ? 0 : 2;
   const std::uint64_t bits = std::uint64_t{block[word + 1]} << 32U | block[word];
   // The middle of one of 2^52 equal intervals: exact, and never 0 or 1.
   const double uniform = (static_cast<double>(bits >> 12U) + 0.5) * 0x1p-52;

@@ -17,7 +17,9 @@ using recipe::Constraint;
 std::string describe(const model::ModelPlan& plan, const std::string& name) {
   return fmt::format("{} ({}, {} layers{}), one request at a time", name,
                      plan.config.family == model::Family::kV41 ? "V4.1" : "V4", plan.config.layers,
-                     plan.draft_stages > 0 ? ", DSpark" : "");
+                     plan.drafts_by(model::DraftKind::kDspark) ? ", DSpark"
+                     : plan.drafts_by(model::DraftKind::kMtp)  ? ", MTP"
+                                                               : "");
 }
 
 Result<void> check_sampling(const recipe::Sampling& sampling, std::size_t vocabulary) {

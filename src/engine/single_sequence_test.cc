@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -37,8 +38,9 @@ const fs::path& checkpoint(model::SynthLike like) {
   static std::map<model::SynthLike, fs::path> made;
   fs::path& folder = made[like];
   if (folder.empty()) {
-    folder = fs::path(testing::TempDir()) /
-             ("galley_single_sequence_" + std::to_string(static_cast<int>(like)));
+    folder =
+        fs::path(testing::TempDir()) / (std::to_string(::getpid()) + "_galley_single_sequence_" +
+                                        std::to_string(static_cast<int>(like)));
     fs::remove_all(folder);
     const auto done = model::synthesise({.like = like,
                                          .vocabulary = kVocabulary,
@@ -409,7 +411,8 @@ TEST(SingleSequence, ABrokenModelIsAnErrorNotAToken) {
 }
 
 TEST(SingleSequence, ATokenizerWithMoreIdsThanTheModelIsRefused) {
-  const fs::path folder = fs::path(testing::TempDir()) / "galley_single_sequence_few_ids";
+  const fs::path folder = fs::path(testing::TempDir()) /
+                          (std::to_string(::getpid()) + "_galley_single_sequence_few_ids");
   fs::remove_all(folder);
   ASSERT_TRUE(model::synthesise({.like = model::SynthLike::kV4Flash,
                                  .vocabulary = kVocabulary - 1,

@@ -154,7 +154,6 @@ asio::awaitable<Refusal> HttpConnection::read_body(std::string& body, ByteBudget
   }
   socket_.set_deadline(context_.options.body_timeout);
   BodyParser parser(head_, context_.options.body_bytes_max);
-  body.reserve(head_.body_bytes);
   Refusal refusal;
   while (refusal.status == 0) {
     buffer_.consume(parser.feed(unread(), body));

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "gateway/generation_reply.h"
+#include "recipe/limits.h"
+
 namespace galley::gateway {
 namespace {
 
@@ -62,7 +65,7 @@ TEST(StepQueue, ATokenCostsFourBytesAndAStepFour) {
   queue.push_tokens(std::vector<TokenId>{1}, {});
   EXPECT_EQ(queue.bytes(), 412U);
   // The longest reply, a token a step, fits the bound of a reply that waits.
-  EXPECT_LT(393'216U * 8, std::size_t{4} << 20U);
+  EXPECT_LT(static_cast<std::size_t>(recipe::kMaxTokensMax) * 8, ReplyLimits{}.waiting_bytes_max);
 }
 
 TEST(StepQueue, LogprobsCountWithTheirHeap) {

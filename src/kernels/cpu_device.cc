@@ -48,11 +48,10 @@ class CpuEvent final : public Event {
     const MutexLock lock(mutex_);
     ++pending_;
   }
+  // Tells while it holds the lock: who waits may destroy the event as soon as it has it.
   void fire() {
-    {
-      const MutexLock lock(mutex_);
-      --pending_;
-    }
+    const MutexLock lock(mutex_);
+    --pending_;
     changed_.notify_all();
   }
 
@@ -379,7 +378,8 @@ class CpuStream final : public Stream {
 
   void engram_hash(const EngramHashArgs& a) override {
     executor_.post([this, a] {
-      const auto columns = static_cast<std::size_t>((a.ngram - 1) * a.heads);
+      const std::size_t columns =
+          (static_cast<std::size_t>(a.ngram) - 1) * static_cast<std::size_t>(a.heads);
       pool_.run(batch_rows(a.sequences), [&](std::size_t t) {
         const std::size_t i = sequence_of(a.sequences, t);
         const std::int64_t p = a.sequences[i].first_position +

@@ -266,6 +266,7 @@ Result<std::vector<fs::path>> shards_of(const fs::path& directory) {
                 index.string());
   }
   std::vector<fs::path> paths;
+  paths.reserve(names.size());
   for (const std::string& file : names) {
     paths.push_back(directory / file);
   }

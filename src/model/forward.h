@@ -37,8 +37,7 @@ class Step {
   // Final collapse, norm and head of the `tail` last rows of each sequence.
   void run_head(std::size_t tail);
 
-  // A draft block: `tokens` at positions from `first_position`, behind the sequence's draft
-  // windows.
+  // A draft block behind the sequence's last position; `token` is its first.
   static DraftResult run_draft(const StepContext& context, Sequence& sequence, std::int32_t token);
   static void write_draft_context(const StepContext& context,
                                   Sequence& sequence,

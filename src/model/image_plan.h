@@ -20,7 +20,7 @@ struct ImagePlan {
   int columns{};  // tokens of the grid
   int rows{};
   int tokens{};          // of the span, START to END; padding in front of START not counted
-  bool stretch = false;  // to the box instead of fitting into it: wider than ratio_max
+  bool stretch = false;  // to the box instead of fitting into it: ratio_max or wider
 };
 
 // Errors: kInvalidArgument when no size of this shape keeps the span within tokens_max and the

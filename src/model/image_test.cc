@@ -84,7 +84,9 @@ TEST(Image, DecodesAsTheReferenceProcessorDoes) {
 }
 
 TEST(Image, ResizesToTheBitAsTheReferenceProcessorDoes) {
-  for (const Case& want : cases("resize")) {
+  const auto wanted = cases("resize");
+  EXPECT_EQ(wanted.size(), 8U);
+  for (const Case& want : wanted) {
     const auto image = decode_image(bytes(read(want.file)));
     ASSERT_TRUE(image);
     EXPECT_EQ(largest_difference(resize_bicubic(*image, want.width, want.height).rgb, want.rgb), 0)
@@ -93,7 +95,9 @@ TEST(Image, ResizesToTheBitAsTheReferenceProcessorDoes) {
 }
 
 TEST(Image, FitsIntoABoxAsTheReferenceProcessorDoes) {
-  for (const Case& want : cases("fit")) {
+  const auto wanted = cases("fit");
+  EXPECT_EQ(wanted.size(), 7U);
+  for (const Case& want : wanted) {
     const auto image = decode_image(bytes(read(want.file)));
     ASSERT_TRUE(image);
     EXPECT_EQ(largest_difference(fit_into(*image, want.width, want.height).rgb, want.rgb), 0)

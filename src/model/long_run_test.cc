@@ -91,7 +91,8 @@ class LongRun : public testing::Test {
   }
 
   RealClock clock_;
-  fs::path folder_ = fs::path(testing::TempDir()) / "galley_long_run";
+  fs::path folder_ =
+      fs::path(testing::TempDir()) / (std::to_string(::getpid()) + "_galley_long_run");
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<Network> network_;
 };

@@ -117,8 +117,8 @@ class Network {
   [[nodiscard]] std::size_t scratch_bytes() const { return arena_.bytes(); }
 
   // Feeds every part's tokens; a row's numbers do not depend on what else is in the batch. Error
-  // kUnavailable: a row of an engram table could not be read; the sequences are as before, so the
-  // step may be tried again.
+  // kUnavailable: a row of an engram table could not be read; layers below have written their rings
+  // by then, so the batch's sequences are of no use any more.
   [[nodiscard]] Result<ForwardResult> forward(std::span<const SequenceRows> batch,
                                               const ForwardOptions& options);
   // Tells the drafter that positions [first_position, + features.size() / plan.feature_width()) are

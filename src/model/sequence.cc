@@ -14,7 +14,7 @@ float* floats(kernels::Buffer& buffer) {
 }  // namespace
 
 BlockPool::BlockPool(const ModelPlan& plan, kernels::Device& device, bool packed)
-    : device_(device), packed_(packed), rows_(plan.layers.size()), keys_(plan.layers.size()) {
+    : device_(device), rows_(plan.layers.size()), keys_(plan.layers.size()) {
   for (const CacheSource& source : plan.cache.sources) {
     const auto place = [&](const kernels::RowFormat& format) {
       Place out{block_bytes_, format};

@@ -31,11 +31,9 @@ class BlockPool {
   [[nodiscard]] const Place& keys(int layer) const {
     return keys_[static_cast<std::size_t>(layer)];
   }
-  [[nodiscard]] bool packed() const { return packed_; }
 
  private:
   kernels::Device& device_;
-  bool packed_;
   std::vector<Place> rows_;  // by layer
   std::vector<Place> keys_;
   std::size_t block_bytes_ = 0;

@@ -44,8 +44,8 @@ using SynthProgress = std::function<void(std::uint64_t done, std::uint64_t total
 // `directory`, which is made and must be empty. Formats are the released ones: FP4 experts, FP8
 // with block scales, BF16, F32. Values resemble trained ones: some channels are much larger than
 // the others, the router prefers some experts, norms lie around one. A seed gives the same bytes on
-// every machine; memory stays at some MiB. The index is written last: what a failure leaves behind
-// is no checkpoint. Errors: kInvalidArgument, kUnavailable when the disk fails.
+// every machine; memory stays at some MiB. config.json is written last, and without it nothing is a
+// checkpoint. Errors: kInvalidArgument, kUnavailable when the disk fails.
 [[nodiscard]] Result<void> synthesise(const SynthOptions& options,
                                       const std::filesystem::path& directory,
                                       const SynthProgress& progress);

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <unistd.h>
 
 #include "model/network.h"
 
@@ -28,7 +29,8 @@ constexpr SynthOptions kTinyV41{.like = SynthLike::kV41Flash,
                                 .engram_bytes = 1 << 20};
 
 fs::path fresh_folder(const std::string& name) {
-  const fs::path folder = fs::path(testing::TempDir()) / ("galley_synth_" + name);
+  const fs::path folder =
+      fs::path(testing::TempDir()) / (std::to_string(::getpid()) + "_galley_synth_" + name);
   fs::remove_all(folder);
   return folder;
 }
