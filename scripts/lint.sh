@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy over every source file that ships (not tests, not generated tables, not the Python module), two at a time. Needs a configured build/tsan.
+# clang-tidy over every source file that ships (not tests, not generated tables, not the Python module), two at a time: half an
+# hour on two idle cores. Needs a configured build/tsan.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 files=$(git ls-files 'src/*.cc' 'apps/*.cc' 'bindings/*.cc' | grep -v '^bindings/python/' | grep -v '_test\.cc$' | grep -v 'unicode_tables\.cc$')

@@ -234,6 +234,7 @@ void Step::probe_integers(int layer,
 
 std::vector<kernels::RingView> Step::rings(int layer, Sequence::Raw kind) const {
   std::vector<kernels::RingView> out;
+  out.reserve(batch_.size());
   for (const SequenceRows& part : batch_) {
     out.push_back(part.sequence->raw(layer, kind));
   }
@@ -575,6 +576,7 @@ void Step::select(const BlockWeights& block, int layer, const Attended& attended
   }
   const float* const weights = linear(attended.x, block.indexer.weights_proj, false);
   std::vector<kernels::PagedView> keys;
+  keys.reserve(batch_.size());
   for (const SequenceRows& part : batch_) {
     keys.push_back(part.sequence->keys(role.kv_source));
   }
@@ -618,6 +620,7 @@ void Step::fetch_engram_rows() {
   const EngramConfig& engram = *config_.engram;
   const std::size_t columns = size((engram.ngram_max - 1) * engram.heads);
   std::vector<const std::int32_t*> histories;
+  histories.reserve(batch_.size());
   for (const SequenceRows& part : batch_) {
     histories.push_back(part.sequence->history().data());
   }
@@ -912,6 +915,7 @@ void Step::run_head(std::size_t tail) {
 
 std::vector<ForwardResult::Part> Step::parts() const {
   std::vector<ForwardResult::Part> out;
+  out.reserve(sequences_.size());
   for (const kernels::SequenceView& sequence : sequences_) {
     out.push_back({sequence.batch_begin, sequence.batch_rows, sequence.first_position});
   }
@@ -1022,7 +1026,9 @@ void Step::write_draft_context(const StepContext& context,
   }
   const DraftWeights& draft = *context.weights.draft;
   Step step(context);
-  step.start_rows(sequence, first_position, features.size() / context.plan.feature_width());
+  const std::size_t width = context.plan.feature_width();
+  GALLEY_ASSERT(width > 0);
+  step.start_rows(sequence, first_position, features.size() / width);
   float* const x = context.arena.floats(features.size());
   std::ranges::copy(features, x);
   const float* const main =
@@ -1044,6 +1050,7 @@ void Step::write_mtp_context(const StepContext& context,
                              std::int64_t first_position) {
   const ModelConfig& config = context.plan.config;
   const std::size_t width = context.plan.feature_width();
+  GALLEY_ASSERT(width > 0);
   const std::span<float> pending = sequence.draft_pending();
   std::vector<float> streams;
   if (first_position > 0) {

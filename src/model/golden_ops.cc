@@ -222,7 +222,7 @@ class OpsCheck {
     std::vector<float> post(24);
     std::vector<float> comb(96);
     std::vector<float> expanded = floats("mhc.X");
-    std::vector<float> collapsed(6 * 64);
+    std::vector<float> collapsed(std::size_t{6} * 64);
     std::vector<float> head(24);
     const auto head_fn = floats("mhc.head_fn");
     const auto head_base = floats("mhc.head_base");
@@ -386,6 +386,7 @@ class OpsCheck {
         weights[h] = w[t * 4 + h] * static_cast<float>(std::pow(128.0, -0.5) * std::pow(4.0, -0.5));
       }
       std::vector<float> out;
+      out.reserve(static_cast<std::size_t>(visible[t]));
       for (std::size_t j = 0; j < static_cast<std::size_t>(visible[t]); ++j) {
         out.push_back(ops::index_score(std::span(queries).subspan(t * 512, 512), weights,
                                        std::span(keys).subspan(j * 128, 128)));

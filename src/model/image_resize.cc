@@ -45,8 +45,11 @@ Filter make_filter(int in, int out) {
   std::vector<double> exact;
   for (int o = 0; o < out; ++o) {
     const double centre = (o + 0.5) * scale;
+    // Truncated, not rounded: Pillow's edges, also where the sum is negative.
+    // NOLINTBEGIN(bugprone-incorrect-roundings)
     const int begin = std::max(0, static_cast<int>(centre - support + 0.5));
     const int end = std::min(in, static_cast<int>(centre + support + 0.5));
+    // NOLINTEND(bugprone-incorrect-roundings)
     exact.clear();
     double sum = 0;
     for (int i = begin; i < end; ++i) {

@@ -296,10 +296,11 @@ CacheLayout lay_out(const ModelConfig& config,
     }
     // Raw (a, g) rows in float32: V4.1 pairs head_dim wide; V4 CSA two windows, twice as wide, HCA
     // one.
-    const int wide = ratio == 4 ? 2 : 1;
-    const std::size_t rows = static_cast<std::size_t>(wide * ratio + drafts);
+    const std::size_t wide = ratio == 4 ? 2 : 1;
+    const std::size_t rows =
+        wide * static_cast<std::size_t>(ratio) + static_cast<std::size_t>(drafts);
     const auto raw_row = [&](int channels) {
-      return static_cast<std::size_t>(2 * wide * channels) * sizeof(float);
+      return 2 * wide * static_cast<std::size_t>(channels) * sizeof(float);
     };
     cache.raw_bytes += rows * raw_row(config.head_dim);
     if (ratio == 4) {

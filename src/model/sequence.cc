@@ -54,11 +54,11 @@ Sequence::Sequence(const ModelPlan& plan, kernels::Device& device, BlockPool& po
       continue;
     }
     RawRings& rings = raw_[static_cast<std::size_t>(source.layer)];
-    const int wide = layer.role == LayerRole::kCsa ? 2 : 1;
-    rings.rows = static_cast<std::size_t>(wide * layer.ratio + drafts);
-    rings.width = static_cast<std::size_t>(wide * plan.config.head_dim);
+    const std::size_t wide = layer.role == LayerRole::kCsa ? 2 : 1;
+    rings.rows = wide * static_cast<std::size_t>(layer.ratio) + static_cast<std::size_t>(drafts);
+    rings.width = wide * static_cast<std::size_t>(plan.config.head_dim);
     rings.index_width = layer.role == LayerRole::kCsa
-                            ? static_cast<std::size_t>(wide * plan.config.index_head_dim)
+                            ? wide * static_cast<std::size_t>(plan.config.index_head_dim)
                             : 0;
     rings.data =
         device.allocate(2 * rings.rows * (rings.width + rings.index_width) * sizeof(float));

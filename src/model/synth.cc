@@ -229,7 +229,7 @@ Json v41_config(const SynthOptions& options, const Shape& shape) {
 
   const std::int64_t compressed =
       std::max<std::int64_t>(1, std::int64_t{options.vocabulary} * 99'092 / 129'280);
-  const std::int64_t columns = (kEngramNgram - 1) * kEngramHeads;
+  const std::int64_t columns = std::int64_t{kEngramNgram - 1} * kEngramHeads;
   const std::int64_t buckets = std::max<std::int64_t>(
       64, options.engram_bytes / std::ssize(engram_layers) / columns / kEngramRowBytes);
   Json rows = Json::array();
