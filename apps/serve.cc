@@ -164,6 +164,7 @@ Result<void> serve(const Config& config) {
   const int second = sigtimedwait(&ending, nullptr, &wait);
   pthread_sigmask(SIG_UNBLOCK, &ending, nullptr);
   if (second > 0) {
+    std::signal(second, SIG_DFL);  // started with & from a script, it is ignored
     std::raise(second);
   }
   const bool drained = server->drain(config.duration("server.drain_timeout"));

@@ -18,7 +18,8 @@ std::unexpected<Error> system_error(Code code, const std::filesystem::path& path
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access access) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Not blocking: a pipe given by mistake must not hang the start.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     return system_error(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, path);
   }

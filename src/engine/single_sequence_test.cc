@@ -410,6 +410,19 @@ TEST(SingleSequence, ABrokenModelIsAnErrorNotAToken) {
   fs::remove_all(folder);
 }
 
+TEST(SingleSequence, ABrokenDrafterChangesNoAnswer) {
+  const fs::path folder = patched({"mtp.2.ffn_norm.weight"}, 3e38F);
+  Fixture plain(folder, {.drafts = false});
+  Fixture drafting(folder);
+  const recipe::Sampling greedy{.temperature = 0.0F};
+  const auto want = plain.answer(generation_of(10, 5, greedy));
+  const auto got = drafting.answer(generation_of(10, 5, greedy));
+  EXPECT_FALSE(got->error_);
+  EXPECT_EQ(got->ids_, want->ids_);
+  EXPECT_EQ(got->ids_.size(), 5U);
+  fs::remove_all(folder);
+}
+
 TEST(SingleSequence, ATokenizerWithMoreIdsThanTheModelIsRefused) {
   const fs::path folder = fs::path(testing::TempDir()) /
                           (std::to_string(::getpid()) + "_galley_single_sequence_few_ids");

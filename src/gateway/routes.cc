@@ -197,9 +197,10 @@ std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
                   .what = fmt::format("There is no route {}.", quoted(head.path, kShownBytesMax))});
   }
   if (found.route == nullptr) {
-    HttpResponse response = error(head, {.code = Code::kInvalidArgument,
-                                         .what = fmt::format("{} does not take {}, only {}.",
-                                                             head.path, head.method, found.allow)});
+    HttpResponse response = error(
+        head, {.code = Code::kInvalidArgument,
+               .what = fmt::format("{} does not take {}, only {}.",
+                                   quoted(head.path, kShownBytesMax), head.method, found.allow)});
     response.status = 405;
     response.headers.push_back({"allow", found.allow});
     return response;
@@ -207,7 +208,7 @@ std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
   if (found.route->action == Action::kNotBuilt) {
     return error(head, {.code = Code::kUnimplemented,
                         .what = fmt::format("{} {} is not implemented by this server.", head.method,
-                                            head.path)});
+                                            quoted(head.path, kShownBytesMax))});
   }
   if (found.route->action == Action::kChat && draining_) {
     return error(head,

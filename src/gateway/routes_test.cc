@@ -173,7 +173,7 @@ TEST_F(RoutesTest, KnownRoutesThatAreNotBuiltAre501ByName) {
     const HttpResponse response = ask("POST", path);
     EXPECT_EQ(response.status, 501) << path;
     EXPECT_TRUE(openai_error(response)) << response.body;
-    EXPECT_NE(response.body.find("POST " + path), std::string::npos) << response.body;
+    EXPECT_NE(response.body.find("POST \\\"" + path), std::string::npos) << response.body;
   }
   for (const std::string path : {"/v1/messages", "/anthropic/v1/messages", "/anthropic/messages",
                                  "/v1/messages/count_tokens"}) {
@@ -213,6 +213,16 @@ TEST_F(RoutesTest, OtherMethodsAre405WithAllow) {
   EXPECT_EQ(header(ask("DELETE", "/v1/models"), "allow"), "GET, HEAD");
   EXPECT_EQ(header(ask("PATCH", "/v1/files"), "allow"), "GET, HEAD, POST");
   EXPECT_EQ(ask("BREW", "/health").status, 405);
+}
+
+TEST_F(RoutesTest, APathThatIsNotTextIsRepeatedAsText) {
+  for (const HttpResponse& response :
+       {ask("DELETE", "/v1/models/\xFF"), ask("POST", "/v1/responses/\xFF/x"), ask("GET", "/\xFF"),
+        ask("PUT", "/v1/files/" + std::string(8'000, 'x'))}) {
+    EXPECT_GE(response.status, 404);
+    EXPECT_EQ(response.body.find('\xFF'), std::string::npos);
+    EXPECT_LT(response.body.size(), 600U);
+  }
 }
 
 TEST_F(RoutesTest, ConnectionErrorsHaveTheFormOfTheirPath) {

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "kernels/formats.h"
 #include "model/tensor_names.h"
 
@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kScale = ".scale";
 constexpr std::size_t kShardsMax = 4096;
+constexpr std::size_t kIndexBytesMax = std::size_t{256} << 20U;
 constexpr int kFp4Block = 32;
 constexpr int kRowScaleBlock = 32;
 
@@ -241,11 +242,14 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 
 Result<std::vector<fs::path>> shards_of(const fs::path& directory) {
   const fs::path index = directory / "model.safetensors.index.json";
-  std::ifstream in(index, std::ios::binary);
-  if (!in) {
+  const auto text = read_file(index.string(), Bytes(kIndexBytesMax));
+  if (!text && text.error().code == Code::kNotFound) {
     return std::vector<fs::path>{directory / "model.safetensors"};
   }
-  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
+  if (!text) {
+    return std::unexpected(text.error());
+  }
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
   if (json.is_discarded() || !json.is_object() || !json.contains("weight_map") ||
       !json["weight_map"].is_object()) {
     return fail(Code::kCorruption, "want an object with weight_map", index.string());

@@ -302,12 +302,15 @@ const BadCheckpoint kBadCheckpoints[] = {
      "model.layers.0.ffn.experts.down_projs", "has dtype I8"},
     {"stages", [](auto& c) { c.tensors["mtp.7.norm.weight"] = c.tensors["norm.weight"]; },
      ": mtp.3.attn_norm.weight", "is missing"},
+    {"stages without their sizes",
+     [](auto& c) { c.config["text_config"].erase("dspark_block_size"); }, "dspark_block_size",
+     "is missing, and the checkpoint has 3 draft stages"},
     {"token map", [](auto& c) { c.token_map.resize(1000); }, "engram_token_map.bin",
      "has 1000 bytes, want 4 for each of 256 tokens"},
     {"token map value", [](auto& c) { c.token_map[3] = '\x01'; }, "engram_token_map.bin",
      "outside the compressed vocabulary"},
     {"no token map", [](auto& c) { c.token_map.clear(); }, "engram_token_map.bin",
-     "cannot read it"},
+     "the engram hash needs it"},
     {"table too small",
      [](auto& c) {
        c.config["text_config"]["engram_num_embeddings"][0] = 100;

@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <fmt/core.h>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "base/file.h"
 
 namespace galley::model {
 namespace {
@@ -174,6 +174,9 @@ void read_experts(Fields& fields, ModelConfig& config) {
   fields.expect("scoring_func", {"sqrtsoftplus"});
   fields.expect("topk_method", {"noaux_tc"});
   fields.expect("hidden_act", {"silu"});
+  if (const Node* const norm = fields.find("norm_topk_prob"); norm != nullptr && *norm != true) {
+    fields.reject("norm_topk_prob", fmt::format("{} is not supported, want true", norm->dump()), 0);
+  }
   config.routed_scale = fields.real("routed_scaling_factor", 0.0, 1e6);
   config.gate_temperature = fields.real("gate_temp", 1e-6, 1e6, 1.0);
   config.hash_layers = fields.count("num_hash_layers", 0, kLayersMax, 0);
@@ -440,13 +443,7 @@ Result<ModelConfig> parse_config(std::string_view json) {
 
 Result<ModelConfig> load_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    return fail(Code::kNotFound, "cannot read it", path.string());
-  }
-  std::string text(kConfigBytesMax + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
+  GALLEY_TRY(const std::string text, read_file(path.string(), Bytes(kConfigBytesMax)));
   Result<ModelConfig> config = parse_config(text);
   if (!config) {
     return in_step(path.string(), std::move(config).error());

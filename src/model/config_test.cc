@@ -62,6 +62,11 @@ TEST(Config, NamesTheFieldThatIsWrong) {
     ASSERT_FALSE(parsed) << row.pointer;
     EXPECT_EQ(parsed.error().where, row.where) << to_string(parsed.error());
   }
+  nlohmann::json unnormalised = golden("v4");
+  unnormalised["norm_topk_prob"] = false;
+  const auto refused = parse_config(unnormalised.dump());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().where, "norm_topk_prob");
   for (const char* const missing : {"vocab_size", "head_dim", "kv_source_layer_ids"}) {
     nlohmann::json config = golden("v41");
     config["text_config"].erase(missing);

@@ -368,6 +368,10 @@ Result<ModelPlan> make_plan(ModelConfig config, int draft_stages) {
   if (config.drafts_by(DraftKind::kMtp) && draft_stages > 1) {
     return broken("mtp", fmt::format("{} draft stages, an MTP drafter has one", draft_stages));
   }
+  if (draft_stages > 0 && !config.draft) {
+    return broken("dspark_block_size",
+                  fmt::format("is missing, and the checkpoint has {} draft stages", draft_stages));
+  }
   if (draft_stages < 0 || draft_stages > kDraftStagesMax) {
     return broken("mtp",
                   fmt::format("{} draft stages, want at most {}", draft_stages, kDraftStagesMax));

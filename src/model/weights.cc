@@ -4,11 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/core.h>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "base/file.h"
 
 namespace galley::model {
 namespace {
@@ -119,15 +119,18 @@ void bind_compression(
   }
 }
 
+constexpr std::size_t kTokenMapBytesMax = std::size_t{64} << 20U;  // kVocabularyMax ids
+
 Result<std::vector<std::int32_t>> load_token_map(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.plan().config;
   const auto path = checkpoint.directory() / "engram_token_map.bin";
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    return fail(Code::kNotFound, "cannot read it; the engram hash needs it", path.string());
-  }
-  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   std::vector<std::int32_t> map(static_cast<std::size_t>(config.vocabulary));
+  const auto read = read_file(path.string(), Bytes(kTokenMapBytesMax));
+  if (!read) {
+    return in_step("the engram hash needs it",
+                   Error{read.error().code, read.error().what, path.string()});
+  }
+  const std::string& bytes = *read;
   if (bytes.size() != map.size() * sizeof(std::uint32_t)) {
     return fail(Code::kCorruption,
                 fmt::format("has {} bytes, want 4 for each of {} tokens", bytes.size(), map.size()),

@@ -130,7 +130,8 @@ Result<std::unique_ptr<recipe::ActiveGeneration>> ScriptedSource::start(
   }
   KnownAnswer answer{
       .started = {.prompt_tokens = static_cast<std::int64_t>(generation.prompt.size()),
-                  .cached_tokens = line->cached_tokens},
+                  .cached_tokens = std::min(line->cached_tokens,
+                                            static_cast<std::int64_t>(generation.prompt.size()))},
       .ids = line->tokens,
       .end = line->finish};
   if (line->error) {

@@ -41,7 +41,7 @@ TEST(ScriptedSource, HashesPromptsAsTheGoldensDo) {
 TEST(ScriptedSource, AnswersInOrder) {
   const auto source = script(
       "{\"text\": \"one</think>\", \"cached_tokens\": 1}\n\n{\"tokens\": [5, 6], \"finish\": "
-      "\"length\"}");
+      "\"length\", \"cached_tokens\": 999}");
   const RecordingSink first = play(*source);
   EXPECT_EQ(first.ids, tokens_of("one</think>"));
   EXPECT_EQ(first.ids.back(), tokens_of("</think>")[0]);
@@ -51,6 +51,7 @@ TEST(ScriptedSource, AnswersInOrder) {
   const RecordingSink second = play(*source);
   EXPECT_EQ(second.ids, (std::vector<TokenId>{5, 6}));
   EXPECT_EQ(second.finish, recipe::SourceFinish::kLength);
+  EXPECT_EQ(second.started->cached_tokens, 2);  // no more than the prompt has
   RecordingSink third;
   EXPECT_EQ(source->start({.max_tokens = 1}, third).error().code, Code::kUnavailable);
   EXPECT_EQ(third.calls, 0);

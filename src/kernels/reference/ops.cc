@@ -259,6 +259,11 @@ void route(std::span<const float> scores,
   for (std::size_t e = 0; e < bias.size(); ++e) {
     selection[e] += bias[e];
   }
+  // Overflown activations give nan: some experts are chosen all the same, and their weights carry
+  // the nan on to the logits, where it is an error of the request.
+  for (float& score : selection) {
+    score = score > kNegInf ? score : std::numeric_limits<float>::lowest();
+  }
   const std::vector<std::int32_t> best = top_k(selection, routing.experts.size());
   std::ranges::copy(best, routing.experts.begin());
   finish_routing(scores, scale, routing);

@@ -2,6 +2,7 @@
 // formulas themselves are compared with goldens by model's GoldenCheck.)
 #include "kernels/reference/ops.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 #include <vector>
@@ -17,6 +18,15 @@ TEST(Selection, TheLowerIndexWinsATie) {
   std::vector<float> weights(2);
   route(scores, std::vector<float>{0, 0.25F, 0.25F, 0.25F}, 1.0F, {experts, weights});
   EXPECT_EQ(experts, (std::vector<std::int32_t>{0, 1}));
+}
+
+TEST(Selection, ExpertsAreChosenAmongNanToo) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<std::int32_t> experts(2, -7);
+  std::vector<float> weights(2);
+  route(std::vector<float>{kNan, 0.5F, kNan, kNan}, {}, 1.0F, {experts, weights});
+  EXPECT_EQ(experts, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_TRUE(std::isnan(weights[0]));
 }
 
 TEST(Selection, LeavesOutWhatIsHidden) {
