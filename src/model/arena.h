@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -9,11 +10,32 @@
 
 namespace galley::model {
 
-// Device memory of one step, handed out in order and taken back all at once. Memory is kept between
-// steps, so a step of a size seen before allocates nothing.
+// Device memory handed out in order and taken back all at once or, by a Scope, from the end. Memory
+// is kept, so a step of a size seen before allocates nothing.
 class Arena {
+  struct Mark {
+    std::size_t chunk = 0;
+    std::size_t used = 0;   // of that chunk
+    std::size_t bytes = 0;  // in all
+  };
+
  public:
   explicit Arena(kernels::Device& device) : device_(device) {}
+
+  // Takes back at its end what was handed out since its begin. Operations already enqueued may
+  // still use that memory, so what is handed out next is for operations behind them on the same
+  // stream alone, not for the host.
+  class Scope {
+   public:
+    explicit Scope(Arena& arena) : arena_(arena), begin_(arena.end_) {}
+    ~Scope() { arena_.end_ = begin_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Arena& arena_;
+    const Mark begin_;
+  };
 
   template <class T>
   [[nodiscard]] T* array(std::size_t count) {
@@ -23,36 +45,35 @@ class Arena {
 
   // Everything handed out before becomes invalid.
   void reset() {
-    chunk_ = 0;
-    used_ = 0;
-    bytes_ = 0;
+    end_ = {};
+    peak_ = 0;
   }
-  // Handed out since.
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  // The most that was handed out at one time since the last reset.
+  [[nodiscard]] std::size_t peak_bytes() const { return peak_; }
 
  private:
   [[nodiscard]] std::byte* take(std::size_t bytes) {
     constexpr std::size_t kAlignment = 64;
     constexpr std::size_t kChunkBytes = std::size_t{16} << 20U;
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    while (chunk_ < chunks_.size() && used_ + bytes > chunks_[chunk_]->size()) {
-      ++chunk_;
-      used_ = 0;
+    while (end_.chunk < chunks_.size() && end_.used + bytes > chunks_[end_.chunk]->size()) {
+      ++end_.chunk;
+      end_.used = 0;
     }
-    if (chunk_ == chunks_.size()) {
+    if (end_.chunk == chunks_.size()) {
       chunks_.push_back(device_.allocate(bytes > kChunkBytes ? bytes : kChunkBytes));
     }
-    std::byte* const out = chunks_[chunk_]->data() + used_;
-    used_ += bytes;
-    bytes_ += bytes;
+    std::byte* const out = chunks_[end_.chunk]->data() + end_.used;
+    end_.used += bytes;
+    end_.bytes += bytes;
+    peak_ = std::max(peak_, end_.bytes);
     return out;
   }
 
   kernels::Device& device_;
   std::vector<std::unique_ptr<kernels::Buffer>> chunks_;
-  std::size_t chunk_ = 0;
-  std::size_t used_ = 0;
-  std::size_t bytes_ = 0;
+  Mark end_;
+  std::size_t peak_ = 0;
 };
 
 }  // namespace galley::model

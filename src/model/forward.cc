@@ -90,6 +90,7 @@ Step::Step(const StepContext& context, std::span<const SequenceRows> batch, CutM
   const std::size_t streams = size(config_.streams);
   streams_ = arena.floats(rows_ * streams * size(config_.hidden));
   pre_ = arena.floats(rows_ * streams);
+  next_pre_ = arena.floats(rows_ * streams);
   for (std::size_t t = 0; t < rows_; ++t) {
     std::fill_n(pre_ + t * streams, streams, 0.0F);
     pre_[t * streams] = 1.0F;
@@ -157,7 +158,7 @@ std::span<const T> Step::keep_alive(std::vector<T> values) {
 }
 
 float* Step::linear(const float* x, const kernels::Weight& weight, bool quantised, bool rounded) {
-  float* const y = context_.arena.floats(rows_ * weight.rows);
+  float* const y = context_.scratch.floats(rows_ * weight.rows);
   context_.stream.linear({.rows = rows_,
                           .x = x,
                           .x_stride = weight.columns,
@@ -171,7 +172,7 @@ float* Step::linear(const float* x, const kernels::Weight& weight, bool quantise
 }
 
 float* Step::norm(const float* x, std::span<const float> weight, std::size_t width) {
-  float* const y = context_.arena.floats(rows_ * width);
+  float* const y = context_.scratch.floats(rows_ * width);
   context_.stream.norm({.rows = rows_,
                         .width = width,
                         .x = x,
@@ -248,15 +249,11 @@ void Step::run_block(const BlockWeights& block, int layer, int stage) {
   const std::size_t n = size(config_.streams);
   const std::size_t hidden = size(config_.hidden);
   const bool v41 = config_.family == Family::kV41;
-  Arena& arena = context_.arena;
-  float* const post = arena.floats(rows_ * n);
-  float* const comb = arena.floats(rows_ * n * n);
-  float* const collapsed = arena.floats(rows_ * hidden);
-  // V4.1 collapses with the coefficients of the sub-layer before: one read of the streams yields
-  // everything.
-  const float* incoming = pre_;
   for (const bool attention_site : {true, false}) {
-    float* const own = arena.floats(rows_ * n);
+    const Arena::Scope scope(context_.scratch);
+    float* const post = context_.scratch.floats(rows_ * n);
+    float* const comb = context_.scratch.floats(rows_ * n * n);
+    float* const collapsed = context_.scratch.floats(rows_ * hidden);
     const MixWeights& mix = attention_site ? block.attention_mix : block.ffn_mix;
     context_.stream.mix({.rows = rows_,
                          .streams = n,
@@ -266,14 +263,16 @@ void Step::run_block(const BlockWeights& block, int layer, int stage) {
                          .options = {.norm_eps = static_cast<float>(config_.norm_eps),
                                      .eps = static_cast<float>(config_.mix_eps),
                                      .sinkhorn_passes = config_.sinkhorn_passes},
-                         .pre = own,
+                         .pre = next_pre_,
                          .post = post,
                          .comb = comb});
+    // V4.1 collapses with the coefficients of the sub-layer before: one read of the streams yields
+    // everything.
     context_.stream.collapse({.rows = rows_,
                               .streams = n,
                               .hidden = hidden,
                               .x = streams_,
-                              .pre = v41 ? incoming : own,
+                              .pre = v41 ? pre_ : next_pre_,
                               .y = collapsed,
                               .y_stride = hidden,
                               .round = round()});
@@ -290,8 +289,7 @@ void Step::run_block(const BlockWeights& block, int layer, int stage) {
                             .comb = comb,
                             .x = streams_,
                             .round = round()});
-    incoming = own;
-    pre_ = own;
+    std::swap(pre_, next_pre_);
   }
   probe(layer, stage, "streams", streams_, n * hidden);
   probe(layer, stage, "pre", pre_, n);
@@ -316,7 +314,7 @@ float* Step::attention(const BlockWeights& block, int layer, int stage, const fl
   const float* const qr = norm(linear(x, block.wq_a), block.q_norm, size(config_.q_lora_rank));
   float* q = linear(qr, block.wq_b);
   if (config_.family == Family::kV4) {
-    float* const normed = context_.arena.floats(rows_ * heads * width);
+    float* const normed = context_.scratch.floats(rows_ * heads * width);
     context_.stream.norm({.rows = rows_ * heads,
                           .width = width,
                           .x = q,
@@ -346,7 +344,7 @@ float* Step::attention(const BlockWeights& block, int layer, int stage, const fl
     }
   }
   const auto kept_rings = keep_alive(std::move(rings));
-  float* const o = context_.arena.floats(rows_ * heads * width);
+  float* const o = context_.scratch.floats(rows_ * heads * width);
   context_.stream.attention(
       {.sequences = keep_alive(sequences_),
        .positions = positions_,
@@ -382,7 +380,7 @@ float* Step::grouped_output(const BlockWeights& block,
   rope(o, heads, width, frequencies, 1, true);
   const std::size_t groups = size(config_.o_groups);
   const std::size_t rank = size(config_.o_lora_rank);
-  float* const z = context_.arena.floats(rows_ * groups * rank);
+  float* const z = context_.scratch.floats(rows_ * groups * rank);
   for (std::size_t g = 0; g < groups; ++g) {
     context_.stream.linear({.rows = rows_,
                             .x = o + g * heads / groups * width,
@@ -403,8 +401,8 @@ float* Step::experts(const BlockWeights& block, int layer, int stage, const floa
   const std::size_t chosen =
       size(draft ? config_.draft->experts_per_token : config_.experts_per_token);
   const float* const logits = linear(x, block.gate, false, false);
-  auto* const ids = context_.arena.array<std::int32_t>(rows_ * chosen);
-  float* const weights = context_.arena.floats(rows_ * chosen);
+  auto* const ids = context_.scratch.array<std::int32_t>(rows_ * chosen);
+  float* const weights = context_.scratch.floats(rows_ * chosen);
   context_.stream.route({.rows = rows_,
                          .experts = count,
                          .chosen = chosen,
@@ -423,7 +421,7 @@ float* Step::experts(const BlockWeights& block, int layer, int stage, const floa
     probe_integers(layer, stage, "router_idx",
                    std::vector<std::int64_t>(ids, ids + rows_ * chosen));
   }
-  float* const y = context_.arena.floats(rows_ * size(config_.hidden));
+  float* const y = context_.scratch.floats(rows_ * size(config_.hidden));
   context_.stream.experts({.rows = rows_,
                            .hidden = size(config_.hidden),
                            .intermediate = size(config_.expert_intermediate),
@@ -472,7 +470,7 @@ float* Step::pool(const CompressorWeights& weights,
   const auto sequences = keep_alive(sequences_);
   const auto value_rings = keep_alive(std::move(values));
   const auto gate_rings = keep_alive(std::move(gates));
-  float* const pooled = context_.arena.floats(rows_ * width);
+  float* const pooled = context_.scratch.floats(rows_ * width);
   context_.stream.pool({.sequences = sequences,
                         .value_rings = value_rings,
                         .gate_rings = gate_rings,
@@ -580,7 +578,7 @@ void Step::select(const BlockWeights& block, int layer, const Attended& attended
   for (const SequenceRows& part : batch_) {
     keys.push_back(part.sequence->keys(role.kv_source));
   }
-  float* const margin = context_.probe == nullptr ? nullptr : context_.arena.floats(rows_);
+  float* const margin = context_.probe == nullptr ? nullptr : context_.scratch.floats(rows_);
   const bool second_level = role.candidate_source || role.masked_by_candidates;
   context_.stream.select(
       {.sequences = keep_alive(sequences_),
@@ -659,12 +657,13 @@ void Step::engram(const EngramWeights& weights, int layer) {
   const std::vector<int>& layers = config_.engram->layers;
   const auto index = static_cast<std::size_t>(std::ranges::find(layers, layer) - layers.begin());
   const FetchedRows& fetched = fetched_[index];
-  float* const rows = context_.arena.floats(fetched.rows.rows * fetched.rows.columns);
+  const Arena::Scope scope(context_.scratch);
+  float* const rows = context_.scratch.floats(fetched.rows.rows * fetched.rows.columns);
   context_.stream.wait(*context_.rows_read[index]);
   context_.stream.widen({.weight = fetched.rows, .out = rows});
   const float* const kv = linear(rows, weights.wkv);
   const std::size_t n = size(config_.streams);
-  float* const gates = context_.arena.floats(rows_ * n);
+  float* const gates = context_.scratch.floats(rows_ * n);
   context_.stream.engram_add({.rows = rows_,
                               .streams = n,
                               .hidden = size(config_.hidden),
@@ -735,7 +734,8 @@ void Step::cross_cut(int layer) {
   }
   const BlockWeights& block = context_.weights.layers[size(layer)];
   const std::size_t hidden = size(config_.hidden);
-  float* const collapsed = context_.arena.floats(rows_ * hidden);
+  const Arena::Scope scope(context_.scratch);
+  float* const collapsed = context_.scratch.floats(rows_ * hidden);
   context_.stream.collapse({.rows = rows_,
                             .streams = size(config_.streams),
                             .hidden = hidden,
@@ -767,6 +767,7 @@ void Step::drop_rows(const std::vector<std::int32_t>& kept) {
       {.rows = kept.size(), .width = n, .x = pre_, .indices = indices.data(), .y = pre});
   streams_ = streams;
   pre_ = pre;
+  next_pre_ = arena.floats(kept.size() * n);
   // Host arrays that enqueued operations still read stay as they are; the remaining rows get new
   // ones.
   auto* const tokens = arena.array<std::int32_t>(kept.size());
@@ -876,7 +877,7 @@ void Step::run_head(std::size_t tail) {
   if (config_.family == Family::kV4) {
     head_mix(context_.weights.head_mix);
   }
-  float* const collapsed = context_.arena.floats(rows_ * hidden);
+  float* const collapsed = context_.scratch.floats(rows_ * hidden);
   context_.stream.collapse({.rows = rows_,
                             .streams = n,
                             .hidden = hidden,
@@ -895,7 +896,7 @@ void Step::run_head(std::size_t tail) {
   }
   logits_rows_ = wanted.size();
   if (wanted.size() != rows_) {
-    float* const some = context_.arena.floats(wanted.size() * hidden);
+    float* const some = context_.scratch.floats(wanted.size() * hidden);
     context_.stream.gather({.rows = wanted.size(),
                             .width = hidden,
                             .x = h,
@@ -937,6 +938,7 @@ void Step::start_rows(Sequence& sequence, std::int64_t first_position, std::size
   is_image_ = arena.array<std::uint8_t>(rows);
   streams_ = arena.floats(rows * n * size(config_.hidden));
   pre_ = arena.floats(rows * n);
+  next_pre_ = arena.floats(rows * n);
   for (std::size_t t = 0; t < rows; ++t) {
     positions_[t] = first_position + static_cast<std::int64_t>(t);
     window_begin_[t] = 0;

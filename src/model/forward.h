@@ -19,7 +19,8 @@ struct StepContext {
   const Numerics& numerics;
   std::span<const float> rope_window;
   std::span<const float> rope_compress;
-  Arena& arena;
+  Arena& arena;    // what lives as long as the step, and all that the host writes
+  Arena& scratch;  // results between operations, taken back once the block that made them is behind
   kernels::Stream& stream;
   kernels::Stream& disk;  // reads engram rows ahead of `stream`
   std::span<const std::unique_ptr<kernels::Event>> rows_read;  // one an engram layer
@@ -126,8 +127,9 @@ class Step {
   std::uint8_t* is_image_ = nullptr;
   std::int64_t* span_begin_ = nullptr;  // [rows]; null: every row attends causally
   std::int64_t* span_end_ = nullptr;
-  float* streams_ = nullptr;  // [rows, n, H]
-  float* pre_ = nullptr;      // [rows, n]
+  float* streams_ = nullptr;   // [rows, n, H]
+  float* pre_ = nullptr;       // [rows, n]
+  float* next_pre_ = nullptr;  // likewise: what the next mix writes
   std::int32_t* list_ = nullptr;
   std::uint8_t* candidates_ = nullptr;
   std::size_t candidate_stride_ = 0;

@@ -1,15 +1,19 @@
-// Goal: what only shows at length or at full width. Method: synthetic V4.1 checkpoints with real
-// index sizes and with real layer shapes; one way of computing is compared with another, bit for
-// bit. Minutes on reference kernels, so `ctest -C Long -L long` runs it, in a release build.
+// Goal: what only shows at length, at full width or with gigabytes. Method: synthetic V4.1
+// checkpoints with real index sizes and with real layer shapes, one way of computing compared with
+// another bit for bit; with large tables and large weights, what the kernel says of this process's
+// memory and reads. Minutes on reference kernels, so `ctest -C Long -L long` runs it, in a release
+// build.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fmt/core.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 #include <vector>
 
@@ -97,6 +101,34 @@ class LongRun : public testing::Test {
   std::unique_ptr<Network> network_;
 };
 
+constexpr double kMegabyte = 1e6;
+
+// The number behind `key` in a file of /proc, in its own unit; -1 when it is not there.
+std::int64_t proc_value(const char* file, std::string_view key) {
+  std::ifstream lines(file);
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.starts_with(key)) {
+      return std::stoll(line.substr(key.size()));
+    }
+  }
+  return -1;
+}
+
+// Memory of this process that is in RAM: its own and mapped pages.
+std::int64_t resident_bytes() {
+  return proc_value("/proc/self/status", "VmRSS:") * 1024;
+}
+
+std::int64_t mapped_resident_bytes() {
+  return proc_value("/proc/self/status", "RssFile:") * 1024;
+}
+
+// Bytes this process asked the kernel for by read calls.
+std::int64_t read_bytes() {
+  return proc_value("/proc/self/io", "rchar:");
+}
+
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && !a.empty() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
@@ -109,9 +141,9 @@ TEST_F(LongRun, TwentyThousandTokensInAnyChunks) {
   ASSERT_TRUE(network_->plan().layers[8].masked_by_candidates);
   const Tokens tokens = tokens_of(20'000);
   const std::int64_t prompt = 19'990;
-  const std::vector<float> wide = run(tokens, prompt, 512);
-  EXPECT_EQ(wide.size(), 11U * kVocabulary);
-  EXPECT_TRUE(same_bits(wide, run(tokens, prompt, 333)));
+  const std::vector<float> whole = run(tokens, prompt, prompt);
+  EXPECT_EQ(whole.size(), 11U * kVocabulary);
+  EXPECT_TRUE(same_bits(whole, run(tokens, prompt, 333)));
 }
 
 // Layers as wide as the released model's; few of them, with few experts.
@@ -123,6 +155,45 @@ TEST_F(LongRun, RealLayerShapes) {
   const std::vector<float> whole = run(tokens, 60, 60);
   EXPECT_EQ(whole.size(), 5U * kVocabulary);
   EXPECT_TRUE(same_bits(whole, run(tokens, 60, 23)));
+}
+
+// Engram tables stay on disk (spec model 7): what is in memory is bounded by the weights.
+TEST_F(LongRun, FourGigabytesOfEngramAreNotInMemory) {
+  constexpr std::int64_t kTables = 4'000'000'000;
+  load({.layers = 6, .hidden = 256, .experts = 8, .engram_bytes = kTables});
+  const Checkpoint::Sizes sizes = network_->checkpoint().sizes();
+  EXPECT_GT(static_cast<std::int64_t>(sizes.tables), kTables / 100 * 95);
+  const Tokens tokens = tokens_of(2000);
+  EXPECT_FALSE(run(tokens, 1980, 512).empty());
+  const std::int64_t resident = resident_bytes();
+  fmt::print(
+      "  weights {:.0f} MB, engram tables {:.0f} MB, in memory after 2,000 tokens {:.0f} MB\n",
+      static_cast<double>(sizes.weights) / kMegabyte, static_cast<double>(sizes.tables) / kMegabyte,
+      static_cast<double>(resident) / kMegabyte);
+  EXPECT_GT(resident, 0);
+  EXPECT_LT(resident, static_cast<std::int64_t>(sizes.weights) + 200'000'000);
+}
+
+// Loading maps: it reads headers and small tables once, and no matrix at all.
+TEST_F(LongRun, LoadingTouchesEachByteAtMostOnce) {
+  load({.layers = 8, .hidden = 2560, .experts = 48});
+  network_.reset();
+  const std::int64_t read_before = read_bytes();
+  const std::int64_t mapped_before = mapped_resident_bytes();
+  const TimeNs begin = clock_.now();
+  auto network = Network::load(folder_, *device_, {});
+  ASSERT_TRUE(network) << to_string(network.error());
+  say("loaded", begin);
+  const std::int64_t read = read_bytes() - read_before;
+  const std::int64_t touched = mapped_resident_bytes() - mapped_before;
+  const Checkpoint::Sizes sizes = (*network)->checkpoint().sizes();
+  const auto stored = static_cast<std::int64_t>(sizes.weights + sizes.tables);
+  fmt::print("  {:.0f} MB stored; read {:.1f} MB, mapped pages touched {:.1f} MB\n",
+             static_cast<double>(stored) / kMegabyte, static_cast<double>(read) / kMegabyte,
+             static_cast<double>(touched) / kMegabyte);
+  EXPECT_GT(stored, 3'000'000'000);
+  EXPECT_GE(read, 0);
+  EXPECT_LT(read + touched, stored);
 }
 
 }  // namespace

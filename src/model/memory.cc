@@ -1,5 +1,6 @@
 #include "model/memory.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace galley::model {
@@ -29,41 +30,51 @@ std::size_t compression_floats(const ModelConfig& config, const LayerPlan& layer
   return floats;
 }
 
-// Floats a row that one layer takes: results of its operations, in the order of run_block().
+std::size_t engram_columns(const EngramConfig& engram) {
+  return size((engram.ngram_max - 1) * engram.heads);
+}
+
+// Floats a row of scratch that a layer takes at one time: the larger of its two sub-layers, or its
+// engram (results of operations, in the order of Step::run_block()).
 std::size_t layer_floats(const ModelConfig& config, const LayerPlan& layer, int index) {
   const std::size_t n = size(config.streams);
   const std::size_t hidden = size(config.hidden);
   const std::size_t heads = size(config.heads) * size(config.head_dim);
-  const std::size_t mixing = n + n * n + 2 * n + 3 * hidden;
+  const std::size_t mixing = n + n * n + 2 * hidden;
   const std::size_t queries =
       2 * size(config.q_lora_rank) + (config.family == Family::kV4 ? 2 : 1) * heads;
   const std::size_t attention = queries + 2 * size(config.head_dim) + heads +
-                                size(config.o_groups * config.o_lora_rank) + hidden;
+                                size(config.o_groups * config.o_lora_rank) + hidden +
+                                compression_floats(config, layer, index);
   const std::size_t experts = size(config.experts) + 2 * size(config.experts_per_token) + hidden;
-  std::size_t floats = mixing + attention + experts + compression_floats(config, layer, index);
+  std::size_t engram = 0;
   if (layer.engram) {
-    const std::size_t columns = size((config.engram->ngram_max - 1) * config.engram->heads);
-    const std::size_t width = columns * size(config.engram->head_dim);
-    // Row ids, the rows as stored (a byte a value and its scales) and widened; keys, value, gates.
-    floats += 2 * columns + (width + width / 32) / sizeof(float) + width + (n + 1) * hidden + n;
+    // Rows widened; keys, value, gates.
+    engram = engram_columns(*config.engram) * size(config.engram->head_dim) + (n + 1) * hidden + n;
   }
-  return floats;
+  return std::max(mixing + std::max(attention, experts), engram);
 }
 
 std::size_t step_bytes(const ModelPlan& plan, std::size_t rows) {
   const ModelConfig& config = plan.config;
   const std::size_t n = size(config.streams);
   const std::size_t hidden = size(config.hidden);
-  // Tokens, positions, bounds; streams and mixing in; lists; draft features; final norm and logits.
-  std::size_t floats =
-      8 + n * hidden + n + size(config.index_topk) + 2 * hidden + size(config.vocabulary);
+  // Tokens, positions, bounds; streams and mixing in and out; lists; draft features; logits.
+  std::size_t floats = 8 + n * hidden + 2 * n + size(config.index_topk) + size(config.vocabulary);
   if (plan.drafts_by(DraftKind::kDspark)) {
     floats += plan.feature_width();
   }
+  std::size_t scratch = 2 * hidden;  // collapse and norm in front of the head
   for (int layer = 0; layer < config.layers; ++layer) {
-    floats += layer_floats(config, plan.layers[size(layer)], layer);
+    const LayerPlan& role = plan.layers[size(layer)];
+    scratch = std::max(scratch, layer_floats(config, role, layer));
+    if (role.engram) {
+      // Row ids and the rows as stored: a byte a value, and its scales.
+      const std::size_t width = engram_columns(*config.engram) * size(config.engram->head_dim);
+      floats += 2 * engram_columns(*config.engram) + (width + width / 32) / sizeof(float);
+    }
   }
-  return rows * floats * sizeof(float);
+  return rows * (floats + scratch) * sizeof(float);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ TEST(Memory, TheEstimateIsWhatAStepTakes) {
     const SequenceRows part{.sequence = sequence.get(), .tokens = tokens};
     ASSERT_TRUE((*network)->forward({&part, 1}, {}));
     const MemoryNeeds needs = memory_needs((*network)->checkpoint(), tokens.size());
-    const auto taken = static_cast<double>((*network)->scratch_bytes());
+    const auto taken = static_cast<double>((*network)->step_bytes());
     EXPECT_NEAR(static_cast<double>(needs.step), taken, 0.03 * taken) << family;
     EXPECT_EQ(sequence->blocks().front()->size(), needs.block);
     EXPECT_EQ(needs.thousand_tokens, 8 * needs.block);

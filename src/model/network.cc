@@ -29,6 +29,7 @@ Network::Network(Checkpoint checkpoint,
             numerics.kv_quantise &&
                 (numerics.bf16 || checkpoint_.plan().config.family == Family::kV41)),
       arena_(device),
+      scratch_(device),
       stream_(device.create_stream()),
       disk_stream_(device.create_stream()) {
   const ModelConfig& config = plan().config;
@@ -54,11 +55,16 @@ std::unique_ptr<Sequence> Network::new_sequence() {
   return std::make_unique<Sequence>(plan(), device_, pool_);
 }
 
+StepContext Network::new_step(Probe* probe) {
+  arena_.reset();
+  scratch_.reset();
+  return {plan(),   weights_, numerics_,     rope_window_, rope_compress_, arena_,
+          scratch_, *stream_, *disk_stream_, rows_read_,   probe};
+}
+
 Result<ForwardResult> Network::forward(std::span<const SequenceRows> batch,
                                        const ForwardOptions& options) {
-  arena_.reset();
-  const StepContext context{plan(), weights_, numerics_,     rope_window_, rope_compress_,
-                            arena_, *stream_, *disk_stream_, rows_read_,   options.probe};
+  const StepContext context = new_step(options.probe);
   Step step(context, batch, options.cut);
   {
     // A probe looks at every value, so it has to wait; nothing else may.
@@ -94,17 +100,13 @@ Result<ForwardResult> Network::forward(std::span<const SequenceRows> batch,
 void Network::draft_context(Sequence& sequence,
                             std::span<const float> features,
                             std::int64_t first_position) {
-  arena_.reset();
-  const StepContext context{plan(), weights_, numerics_,     rope_window_, rope_compress_,
-                            arena_, *stream_, *disk_stream_, rows_read_,   nullptr};
+  const StepContext context = new_step(nullptr);
   Step::write_draft_context(context, sequence, features, first_position);
   stream_->synchronise();
 }
 
 DraftResult Network::draft(Sequence& sequence, std::int32_t token, Probe* probe) {
-  arena_.reset();
-  const StepContext context{plan(), weights_, numerics_,     rope_window_, rope_compress_,
-                            arena_, *stream_, *disk_stream_, rows_read_,   probe};
+  const StepContext context = new_step(probe);
   return Step::run_draft(context, sequence, token);
 }
 

@@ -100,6 +100,8 @@ struct DraftResult {
   std::vector<float> hidden;         // [gamma, H]
 };
 
+struct StepContext;
+
 // The network on one device. Not thread-safe: one forward at a time.
 class Network {
  public:
@@ -114,7 +116,9 @@ class Network {
   // Null when the checkpoint has no vision tower.
   [[nodiscard]] VisionTower* vision() { return vision_ ? &*vision_ : nullptr; }
   // Device memory that the last step took for its intermediate values.
-  [[nodiscard]] std::size_t scratch_bytes() const { return arena_.bytes(); }
+  [[nodiscard]] std::size_t step_bytes() const {
+    return arena_.peak_bytes() + scratch_.peak_bytes();
+  }
 
   // Feeds every part's tokens; a row's numbers do not depend on what else is in the batch. Error
   // kUnavailable: a row of an engram table could not be read; layers below have written their rings
@@ -136,12 +140,16 @@ class Network {
           kernels::Device& device,
           const Numerics& numerics);
 
+  // Takes back the memory of the step before.
+  [[nodiscard]] StepContext new_step(Probe* probe);
+
   Checkpoint checkpoint_;
   ModelWeights weights_;
   kernels::Device& device_;
   Numerics numerics_;
   BlockPool pool_;
   Arena arena_;
+  Arena scratch_;
   std::vector<float> rope_window_;    // layers without compression
   std::vector<float> rope_compress_;  // layers with
   std::optional<VisionTower> vision_;
