@@ -176,7 +176,7 @@ TEST_F(LongRun, FourGigabytesOfEngramAreNotInMemory) {
 
 // Loading maps: it reads headers and small tables once, and no matrix at all.
 TEST_F(LongRun, LoadingTouchesEachByteAtMostOnce) {
-  load({.layers = 8, .hidden = 2560, .experts = 48});
+  load({.layers = 8, .hidden = 2560, .experts = 56});
   network_.reset();
   const std::int64_t read_before = read_bytes();
   const std::int64_t mapped_before = mapped_resident_bytes();
