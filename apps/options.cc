@@ -83,11 +83,13 @@ const std::array kOptions{
                      "After SIGTERM or SIGINT: how long new connections are still taken and told "
                      "503, so that a balancer looks elsewhere.",
                  .max = kDurationMax},
-    ConfigOption{.key = "server.drain_timeout",
-                 .type = ConfigType::kDuration,
-                 .initial = "30s",
-                 .help = "After the grace: how long running requests may finish.",
-                 .max = kDurationMax},
+    ConfigOption{
+        .key = "server.drain_timeout",
+        .type = ConfigType::kDuration,
+        .initial = "30s",
+        .help =
+            "After the grace: how long running requests may finish before they end with an error.",
+        .max = kDurationMax},
     ConfigOption{.key = "model",
                  .initial = "",
                  .help = "Folder of a checkpoint that answers; empty: no model, it echoes."},

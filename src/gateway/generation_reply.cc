@@ -73,10 +73,10 @@ void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
   }
   reply->active_ = std::move(*active);
   reply->context_.metrics.active.add(1);
-  exchange->listen(reply);
   if (reply->writer_.streams()) {
     exchange->start_stream(stream_head(reply->request_));
   }
+  exchange->listen(reply);
 }
 
 GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
@@ -132,6 +132,12 @@ void GenerationReply::on_gone() {
 
 void GenerationReply::on_room() {
   pump();
+}
+
+void GenerationReply::on_stop() {
+  if (!over_) {
+    fail_with({.code = Code::kUnavailable, .what = "The server is stopping. Retry later."});
+  }
 }
 
 void GenerationReply::on_keep_alive() {

@@ -72,6 +72,7 @@ class GenerationReply final : public recipe::TokenSink,
 
   void on_gone() override;
   void on_room() override;
+  void on_stop() override;
   void on_keep_alive() override;
 
  private:
