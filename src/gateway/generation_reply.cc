@@ -57,7 +57,7 @@ ReplyMetrics::ReplyMetrics(Metrics& metrics)
                                 "Generations whose client left or was too slow.")),
       active(metrics.gauge("galley_active_generations", "Generations under way.")) {}
 
-void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
+void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
                             Prepared prepared,
                             ReplyContext context) {
   if (exchange->gone()) {

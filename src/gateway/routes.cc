@@ -256,7 +256,7 @@ void Routes::generate(Protocol protocol, std::shared_ptr<Exchange> exchange) {
                 error_response(protocol, context_.codec.options().compat, prepared.error()));
             return;
           }
-          GenerationReply::begin(std::move(exchange), std::move(*prepared), context_);
+          GenerationReply::begin(exchange, std::move(*prepared), context_);
         });
       });
   if (!queued) {
