@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <deque>
 #include <fmt/core.h>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,11 +16,14 @@
 #include "apps/commands.h"
 #include "apps/input.h"
 #include "apps/model_source.h"
+#include "apps/number_flag.h"
 #include "apps/token_text.h"
 #include "base/mutex.h"
+#include "base/quote.h"
 #include "base/real_clock.h"
 #include "gateway/codec.h"
 #include "recipe/json.h"
+#include "recipe/limits.h"
 #include "recipe/output_parser.h"
 
 // A conversation in the terminal, in this process. Requests take the way of the server's: a chat
@@ -51,22 +55,6 @@ constexpr const char* kPlain = "\x1b[0m";
 
 // How soon Ctrl-C stops an answer.
 constexpr Duration kInterruptPoll = std::chrono::milliseconds(50);
-
-// Text of a model may hold anything; a terminal must not obey it. `text` is whole characters of
-// UTF-8; U+0080 to U+009F are controls too.
-std::string harmless(std::string_view text) {
-  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto value = static_cast<unsigned char>(text[i]);
-    const bool pair =
-        value == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    const bool control = (value < 0x20 && value != '\n' && value != '\t') || value == 0x7F;
-    i += pair ? 1 : 0;
-    pair || control ? out += kReplacement : out += text[i];
-  }
-  return out;
-}
 
 // What the source's thread delivers, kept for the terminal's.
 class Inbox final : public recipe::TokenSink {
@@ -387,10 +375,14 @@ void add_chat(CLI::App& galley, int& exit_code) {
   command->add_option("--system", flags->system, "System prompt.");
   command->add_option("--tokenizer", flags->tokenizer,
                       "A tokenizer.json. Default: the checkpoint's own.");
-  command->add_option("--temperature", flags->temperature, "0 to 2; 0 always says the likeliest.");
-  command->add_option("--top-p", flags->top_p, "Only the likeliest tokens that reach this share.");
-  command->add_option("--seed", flags->seed, "Makes sampled answers repeatable.");
-  command->add_option("--max-tokens", flags->max_tokens, "Longest answer, reasoning included.");
+  command->add_option("--temperature", flags->temperature, "0 to 2; 0 always says the likeliest.")
+      ->check(number_in(0, 2));
+  command->add_option("--top-p", flags->top_p, "Only the likeliest tokens that reach this share.")
+      ->check(number_above(0, 1));
+  command->add_option("--seed", flags->seed, "Makes sampled answers repeatable.")
+      ->check(integer_in(0, std::numeric_limits<std::int64_t>::max()));
+  command->add_option("--max-tokens", flags->max_tokens, "Longest answer, reasoning included.")
+      ->check(integer_in(1, recipe::kMaxTokensMax));
   command->add_flag("--no-thinking", flags->no_thinking, "Answer at once.");
   command->callback([flags, &exit_code] {
     const auto done = chat(*flags);

@@ -2,12 +2,12 @@
 #include <fmt/core.h>
 #include <memory>
 #include <string>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "base/cpu_count.h"
 #include "kernels/device.h"
 #include "model/checkpoint.h"
 #include "model/golden_check.h"
@@ -15,12 +15,8 @@
 namespace galley::apps {
 namespace {
 
-int worker_count() {
-  return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
 Result<bool> check(const std::string& set) {
-  const auto device = kernels::create_cpu_device(worker_count());
+  const auto device = kernels::create_cpu_device(cpu_count());
   GALLEY_TRY(const auto outcomes, model::check_golden_set(set, *device));
   std::size_t passed = 0;
   for (const model::GoldenOutcome& outcome : outcomes) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <unistd.h>
 #include <utility>
 
 #include "apps/tokenizer_choice.h"
+#include "base/cpu_count.h"
 #include "base/entropy.h"
 #include "model/network.h"
 
@@ -41,8 +41,7 @@ Result<LoadedModel> load_model(const std::string& directory,
                                std::int64_t context_tokens,
                                const Clock& clock) {
   LoadedModel model;
-  model.device =
-      kernels::create_cpu_device(static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+  model.device = kernels::create_cpu_device(cpu_count());
   GALLEY_TRY(auto network, model::Network::load(directory, *model.device, {}));
   GALLEY_TRY(model.tokenizer_path, find_tokenizer(directory, tokenizer));
   GALLEY_TRY(model.tokenizer, choose_tokenizer(model.tokenizer_path));

@@ -26,7 +26,7 @@ Result<void> detokenize(const Flags& flags) {
   if (flags.json) {
     fmt::print("{}\n", to_json(recipe::Json(text)));
   } else {
-    fmt::print("{}\n", text);
+    fmt::print("{}{}", text, on_terminal() && !text.ends_with('\n') ? "\n" : "");
   }
   return {};
 }
@@ -35,10 +35,13 @@ Result<void> detokenize(const Flags& flags) {
 
 void add_recipe_detokenize(CLI::App& recipe, int& exit_code) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* command = recipe.add_subcommand("detokenize", "Token ids to text.");
+  CLI::App* command = recipe.add_subcommand(
+      "detokenize",
+      "Token ids to text, byte for byte: in a pipe or a file nothing is added "
+      "to it.");
   command->add_option("FILE", flags->file,
-                      "The ids, as numbers with anything between them; - for standard input (the "
-                      "default).");
+                      "The ids: numbers with spaces, line ends or commas between them, or a JSON "
+                      "array; - for standard input (the default).");
   command->add_option("--tokenizer", flags->tokenizer, kTokenizerHelp);
   command->add_flag("--json", flags->json, "Print the text as a JSON string.");
   command->callback([flags, &exit_code] {

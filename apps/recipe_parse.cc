@@ -74,7 +74,8 @@ void add_recipe_parse(CLI::App& recipe, int& exit_code) {
                       "The model's output; - for standard input (the default).");
   command->add_option("--request", flags->request_file, "The request body it answers.")->required();
   flags->request.add_to(*command);
-  command->add_flag("--ids", flags->ids, "The output is token ids, as numbers, not text.");
+  command->add_flag("--ids", flags->ids,
+                    "The output is token ids, as `detokenize` reads them, not text.");
   command->add_option("--finish", flags->finish, "Why the model stopped.")
       ->check(CLI::IsMember({"stop", "length", "content_filter", "none"}))
       ->capture_default_str();

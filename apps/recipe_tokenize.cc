@@ -25,8 +25,10 @@ Result<void> tokenize(const Flags& flags) {
   flags.special ? tokenizer->encode_with_added(text, ids) : tokenizer->encode(text, ids);
   if (flags.json) {
     fmt::print("{}\n", ids_json(ids));
-  } else {
+  } else if (on_terminal()) {
     fmt::print("{}{} tokens\n", token_lines(ids, *tokenizer, use_colour()), ids.size());
+  } else {
+    fmt::print("{}", id_lines(ids));
   }
   return {};
 }
@@ -35,7 +37,10 @@ Result<void> tokenize(const Flags& flags) {
 
 void add_recipe_tokenize(CLI::App& recipe, int& exit_code) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* command = recipe.add_subcommand("tokenize", "Text to token ids.");
+  CLI::App* command = recipe.add_subcommand(
+      "tokenize",
+      "Text to token ids. On a terminal each id with its text; in a pipe or a "
+      "file one id a line, as `detokenize` reads them.");
   command->add_option("FILE", flags->file, "The text; - for standard input (the default).");
   command->add_option("--tokenizer", flags->tokenizer, kTokenizerHelp);
   command->add_flag("--special", flags->special,

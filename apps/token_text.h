@@ -12,6 +12,9 @@
 // How prompts and tokens are shown: control tokens must be told apart from text that spells them.
 namespace galley::apps {
 
+// Standard output is a terminal: people read it, not programs.
+[[nodiscard]] bool on_terminal();
+
 // Standard output is a terminal that understands colours (NO_COLOR is not set).
 [[nodiscard]] bool use_colour();
 
@@ -30,8 +33,11 @@ namespace galley::apps {
 // "[1,2,3]"
 [[nodiscard]] std::string ids_json(std::span<const TokenId> ids);
 
-// Ids out of text: numbers, with anything that is no digit between them. Error: kInvalidArgument
-// for a number that is no id of the vocabulary.
+// One id a line.
+[[nodiscard]] std::string id_lines(std::span<const TokenId> ids);
+
+// Ids out of text: as id_lines and ids_json write them, or with blanks and commas between them.
+// Error: kInvalidArgument for anything else, and for a number that is no id of the vocabulary.
 [[nodiscard]] Result<std::vector<TokenId>> parse_ids(std::string_view text,
                                                      const recipe::Tokenizer& tokenizer);
 

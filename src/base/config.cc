@@ -399,10 +399,10 @@ class ConfigLoader {
       std::string_view text;
       if (equals != std::string_view::npos) {
         text = arg.substr(equals + 1);
-      } else if (option->type == ConfigType::kBool) {
-        text = "true";
       } else if (has_next && !input_.args[i + 1].starts_with("--")) {
         text = input_.args[++i];
+      } else if (option->type == ConfigType::kBool) {
+        text = "true";
       } else {
         return bad_value(*option, "nothing", std::move(source));
       }

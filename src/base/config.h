@@ -33,7 +33,7 @@ enum class ConfigType : std::uint8_t {
   kString,
   kChoice,    // one of `choices`
   kInteger,   // within [min, max]
-  kBool,      // true or false; the bare flag --key means true
+  kBool,      // true or false; a flag without a value means true
   kDuration,  // "30s" (base/units.h), within [min, max] nanoseconds
   kSize,      // "64MiB" or a number of bytes, within [min, max] bytes
   kList,      // TOML array of strings; elsewhere "a,b"

@@ -174,6 +174,11 @@ TEST(Config, FlagForms) {
   ASSERT_TRUE(bare) << to_string(bare.error());
   EXPECT_TRUE(bare->boolean("log.colour"));
   EXPECT_EQ(bare->integer("server.port"), 7);
+  EXPECT_FALSE(load("", {}, {"--log.colour", "false"})->boolean("log.colour"));
+  EXPECT_FALSE(load("", {}, {"--log.colour=false"})->boolean("log.colour"));
+  EXPECT_TRUE(load("", {}, {"--log.colour", "true"})->boolean("log.colour"));
+  EXPECT_EQ(error_of(load("", {}, {"--log.colour", "off"})),
+            "log.colour: expected true or false, got \"off\" @ --log.colour");
   EXPECT_EQ(load("", {}, {"--server.host="})->string("server.host"), "");
   EXPECT_EQ(load("", {}, {"--server.host=a=b"})->string("server.host"), "a=b");
   EXPECT_EQ(error_of(load("", {}, {"--server.port"})),

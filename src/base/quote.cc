@@ -1,5 +1,6 @@
 #include "base/quote.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 
 namespace galley {
@@ -32,6 +33,12 @@ std::size_t utf8_length(std::string_view text) {
     return valid ? 4 : 0;
   }
   return 0;
+}
+
+// U+0080 to U+009F: some terminals obey them.
+bool is_c1(std::string_view character) {
+  return character.size() == 2 && character[0] == '\xC2' &&
+         static_cast<unsigned char>(character[1]) < 0xA0;
 }
 
 void append_ascii(std::string& out, char c) {
@@ -70,8 +77,7 @@ std::string quoted(std::string_view text, std::size_t bytes_max) {
       append_ascii(out, shown[i]);
     } else if (length == 0) {
       out += "\uFFFD";
-    } else if (length == 2 && text[i] == '\xC2' && static_cast<unsigned char>(text[i + 1]) < 0xA0) {
-      // C1 controls: some terminals obey them.
+    } else if (is_c1(text.substr(i, length))) {
       out += fmt::format("\\u{:04x}", static_cast<unsigned char>(text[i + 1]));
     } else if (i + length <= shown.size()) {
       out += shown.substr(i, length);
@@ -82,6 +88,19 @@ std::string quoted(std::string_view text, std::size_t bytes_max) {
     out += "…";
   }
   out += '"';
+  return out;
+}
+
+std::string harmless(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
+    const char c = character[0];
+    const bool c0 = length == 1 && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F);
+    out += length == 0 || c0 || is_c1(character) ? "\uFFFD" : character;
+    text.remove_prefix(character.size());
+  }
   return out;
 }
 

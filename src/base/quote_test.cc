@@ -1,4 +1,5 @@
-// Goal: quoted text is one line of valid UTF-8 and a JSON string, whatever comes in.
+// Goal: quoted text is one line of valid UTF-8 and a JSON string, harmless text is nothing that a
+// terminal obeys, whatever comes in.
 // Method: escapes, every class of invalid UTF-8, the limit on and inside a character.
 #include "base/quote.h"
 
@@ -46,6 +47,31 @@ TEST(Quoted, CutsAtTheLimit) {
   EXPECT_EQ(quoted("abcd", 3), "\"abc…\"");
   EXPECT_EQ(quoted("ab中", 3), "\"ab…\"");
   EXPECT_EQ(quoted("ab中", 5), "\"ab中\"");
+}
+
+TEST(Harmless, ControlsAreReplaced) {
+  EXPECT_EQ(harmless(std::string_view("\0a\x1b[2J\x07\r\x1f \x7f~", 12)),
+            "\uFFFDa\uFFFD[2J\uFFFD\uFFFD\uFFFD \uFFFD~");
+  EXPECT_EQ(harmless("\xC2\x80\xC2\x9B"
+                     "31m\xC2\x9F\xC2\xA0"),
+            "\uFFFD\uFFFD"
+            "31m\uFFFD\xC2\xA0");
+  EXPECT_EQ(harmless("a\xC3\x9B"), "a\xC3\x9B");  // its second byte is no control of its own
+}
+
+TEST(Harmless, TextStays) {
+  for (const std::string text : {"", "a\n\tb", "é中😀", "\"\\"}) {
+    EXPECT_EQ(harmless(text), text);
+  }
+}
+
+TEST(Harmless, InvalidUtf8IsReplaced) {
+  EXPECT_EQ(harmless("\xC2"), "\uFFFD");
+  EXPECT_EQ(harmless("\x9B"
+                     "31m"),
+            "\uFFFD"
+            "31m");
+  EXPECT_EQ(harmless("a\xE4\xB8"), "a\uFFFD\uFFFD");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Goal: the whole path, from bytes on a socket to a generation and back.
 // Method: server, routes and a source that the test drives, over loopback, port 0.
 #include <chrono>
+#include <future>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -79,7 +80,7 @@ TEST_F(ChatServerTest, ADisconnectCancelsInEveryPhase) {
       if (tokens) {
         gateway_.source.send("Hi");
       }
-      client.close();
+      client.reset();
       gateway_.source.wait_ended(++ended);
     }
   }
@@ -127,10 +128,64 @@ TEST_F(ChatServerTest, ADrainFinishesAStream) {
   client.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
   client.read_until("text/event-stream");
   gateway_.source.sink().on_start({.prompt_tokens = 3});
-  EXPECT_FALSE(server_->drain(10ms));
+  auto drained = std::async(std::launch::async, [&] { return server_->drain(5s); });
   gateway_.source.send("last");
   gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
   EXPECT_TRUE(client.read_all().ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"));
+  EXPECT_TRUE(drained.get());
+}
+
+TEST_F(ChatServerTest, AtTheLimitOfADrainRepliesEndWithTheirProtocolsError) {
+  start();
+  SocketClient whole(server_->port());
+  whole.send(post("/v1/chat/completions", chat_body()));
+  gateway_.source.sink();
+  gateway_.source.forget();
+  SocketClient stream(server_->port());
+  stream.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
+  stream.read_until("text/event-stream");
+  gateway_.source.sink().on_start({.prompt_tokens = 3});
+  gateway_.source.send("Hi");
+  stream.read_until(R"("content":"Hi")");
+  auto drained = std::async(std::launch::async, [&] { return server_->drain(10ms); });
+
+  const std::string told = whole.read_all();
+  EXPECT_TRUE(told.starts_with("HTTP/1.1 503 ")) << told;
+  EXPECT_NE(told.find("retry-after: 1\r\n"), std::string::npos);
+  EXPECT_NE(told.find(R"({"error":{"message":"The server is stopping. Retry later.",)"),
+            std::string::npos)
+      << told;
+  const std::string rest = stream.read_all();
+  EXPECT_NE(rest.find(R"(data: {"error":{"message":"The server is stopping. Retry later.",)"),
+            std::string::npos)
+      << rest;
+  EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
+  EXPECT_TRUE(rest.ends_with("\n\n\r\n0\r\n\r\n")) << rest;
+  whole.close();
+  stream.close();
+  EXPECT_FALSE(drained.get());
+  EXPECT_EQ(gateway_.source.ended(), 2);
+}
+
+TEST_F(ChatServerTest, ABodyThatCanNeverFitIsRefusedForGood) {
+  start({.bodies_bytes_max = 100});
+  SocketClient client(server_->port());
+  client.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n");
+  EXPECT_TRUE(client.read_all().starts_with("HTTP/1.1 413 "));
+  SocketClient chunked(server_->port());
+  chunked.send(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n");
+  EXPECT_TRUE(chunked.read_all().starts_with("HTTP/1.1 413 "));
+}
+
+TEST_F(ChatServerTest, TheLogNamesTheMethodAsSent) {
+  start();
+  SocketClient client(server_->port());
+  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(client.read_all().starts_with("HTTP/1.1 200 "));
+  server_.reset();
+  ASSERT_EQ(gateway_.log_lines.size(), 1U);
+  EXPECT_NE(gateway_.log_lines[0].find("HEAD"), std::string::npos) << gateway_.log_lines[0];
 }
 
 TEST_F(ChatServerTest, EndingTheServerCancelsWhatRuns) {

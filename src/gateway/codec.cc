@@ -1,5 +1,6 @@
 #include "gateway/codec.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <utility>
 
@@ -10,30 +11,31 @@
 namespace galley::gateway {
 namespace {
 
-// What the codec can read and this server cannot do yet is refused by name, never ignored.
-Result<void> refuse_unsupported(const recipe::Request& request, const recipe::Prompt& prompt) {
+// One request starts one generation. Whatever else a token source cannot do, it refuses itself.
+Result<void> refuse_choices(const recipe::Request& request) {
   if (request.sampling.n > 1) {
     return fail(Code::kUnimplemented,
                 fmt::format("n = {} is not supported by this server, only 1", request.sampling.n),
                 "n");
   }
-  if (!prompt.images.empty()) {
-    return fail(Code::kUnimplemented, "images are not supported by this server", "messages");
-  }
   return {};
 }
 
-// The vocabulary is the server's, so the request parser cannot know it.
-Result<void> check_logit_bias(const recipe::Request& request, const recipe::Tokenizer& tokenizer) {
-  for (const auto& [id, bias] : request.sampling.logit_bias) {
-    if (std::cmp_greater_equal(id, tokenizer.vocabulary_size())) {
-      return fail(Code::kInvalidArgument,
-                  fmt::format("is not a token id of this model, whose ids are below {}",
-                              tokenizer.vocabulary_size()),
-                  fmt::format("logit_bias.{}", id));
+// What is understood and not enforced. Before the other notes: a client relies on these.
+void note_unenforced(recipe::Request& request) {
+  std::vector<std::string> notes;
+  if (request.conversation.has_tools()) {
+    if (std::ranges::any_of(request.conversation.tools,
+                            [](const recipe::Tool& tool) { return tool.strict == true; })) {
+      notes.emplace_back("`strict` of tools is not enforced: arguments may not fit their schema");
+    }
+    if (!request.parallel_tool_calls) {
+      notes.emplace_back(request.protocol == recipe::Protocol::kMessages
+                             ? "`disable_parallel_tool_use` is not enforced"
+                             : "`parallel_tool_calls: false` is not enforced");
     }
   }
-  return {};
+  request.notes.insert(request.notes.begin(), notes.begin(), notes.end());
 }
 
 }  // namespace
@@ -71,8 +73,8 @@ Result<std::unique_ptr<Codec>> Codec::create(std::shared_ptr<const recipe::Token
 Result<Prepared> Codec::prepare(recipe::Protocol protocol, std::string_view body) const {
   GALLEY_TRY(recipe::Request request, recipe::parse_request(protocol, body, options_));
   recipe::Prompt prompt = recipe::render(request.conversation, request.version);
-  GALLEY_CHECK_OK(refuse_unsupported(request, prompt));
-  GALLEY_CHECK_OK(check_logit_bias(request, *tokenizer_));
+  GALLEY_CHECK_OK(refuse_choices(request));
+  note_unenforced(request);
 
   const Version& version = versions_[static_cast<std::size_t>(request.version)];
   GALLEY_ASSERT(version.encoder != nullptr);  // the version came from options_.models

@@ -45,26 +45,48 @@ TEST(Codec, ChecksTheContext) {
   EXPECT_EQ(over.error().code, Code::kInvalidArgument);
 }
 
-TEST(Codec, RefusesWhatTheServerCannotDo) {
-  const auto image =
-      prepare(R"({"model": "DeepSeek-V4.1-Flash", "messages": [{"role": "user", "content": [)"
-              R"({"type": "image_url", "image_url": {"url": "http://host/a.png"}}]}]})");
-  ASSERT_FALSE(image.has_value());
-  EXPECT_EQ(image.error().code, Code::kUnimplemented);
+TEST(Codec, RefusesSeveralChoices) {
   const auto two = prepare(chat_body(R"(, "n": 2)"));
   ASSERT_FALSE(two.has_value());
+  EXPECT_EQ(two.error().code, Code::kUnimplemented);
   EXPECT_EQ(two.error().where, "n");
 }
 
-TEST(Codec, LogitBiasIsForIdsOfTheVocabulary) {
-  const std::size_t ids = small_tokenizer()->vocabulary_size();
-  EXPECT_TRUE(
-      prepare(chat_body(fmt::format(R"(, "logit_bias": {{"{}": 1}})", ids - 1))).has_value());
-  const auto beyond =
-      prepare(chat_body(fmt::format(R"(, "logit_bias": {{"1": 1, "{}": 1}})", ids)));
-  ASSERT_FALSE(beyond.has_value());
-  EXPECT_EQ(beyond.error().code, Code::kInvalidArgument);
-  EXPECT_EQ(beyond.error().where, fmt::format("logit_bias.{}", ids));
+// Whether it can do them is the token source's to say.
+TEST(Codec, PassesOnImagesAndBiases) {
+  const auto prepared =
+      prepare(R"({"model": "DeepSeek-V4.1-Flash", "logit_bias": {"99999": 1}, "messages": [)"
+              R"({"role": "user", "content": [)"
+              R"({"type": "image_url", "image_url": {"url": "http://host/a.png"}}]}]})");
+  ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
+  EXPECT_EQ(prepared->generation.images.size(), 1U);
+  EXPECT_EQ(prepared->generation.sampling.logit_bias.size(), 1U);
+}
+
+TEST(Codec, SaysWhatIsNotEnforced) {
+  const auto notes = [](std::string_view strict, std::string_view more) {
+    return prepare(chat_body(
+                       R"(, "tools": [{"type": "function", "function": {"name": "f", "strict": )" +
+                       std::string(strict) +
+                       R"(, "parameters": {"type": "object", "properties": {}, "required": [], )"
+                       R"("additionalProperties": false}}}])" +
+                       std::string(more)))
+        .value()
+        .request.notes;
+  };
+  const std::string strict =
+      "`strict` of tools is not enforced: arguments may not fit their schema";
+  const std::string parallel = "`parallel_tool_calls: false` is not enforced";
+  using Notes = std::vector<std::string>;
+  EXPECT_EQ(notes("false", ""), Notes{});
+  EXPECT_EQ(notes("true", ""), Notes{strict});
+  EXPECT_EQ(notes("null", R"(, "parallel_tool_calls": true)"), Notes{});
+  EXPECT_EQ(notes("null", R"(, "parallel_tool_calls": false)"), Notes{parallel});
+  EXPECT_EQ(notes("true", R"(, "parallel_tool_calls": false, "store": true)"),
+            (Notes{strict, parallel, "`store` is ignored"}));
+  EXPECT_EQ(notes("true", R"(, "parallel_tool_calls": false, "tool_choice": "none")"), Notes{});
+  EXPECT_EQ(prepare(chat_body(R"(, "parallel_tool_calls": false)")).value().request.notes,
+            Notes{});  // no calls at all
 }
 
 TEST(Codec, NeedsAModelName) {

@@ -26,10 +26,9 @@ struct HttpBody {
 };
 
 struct HttpRequest {
-  std::string id;  // echoed as x-request-id, in every reply and log line
-  std::string
-      method;        // as sent, except that HEAD arrives as GET (the body of the reply is left out)
-  std::string path;  // without query, still percent-encoded
+  std::string id;      // echoed as x-request-id, in every reply and log line
+  std::string method;  // as sent; HEAD is answered as GET, and the body of the reply is left out
+  std::string path;    // without query, still percent-encoded
   std::vector<HttpHeader> headers;  // in order of arrival
   HttpBody body;                    // whoever needs it for long or elsewhere moves it out
 
@@ -60,6 +59,9 @@ class ExchangeListener {
   virtual void on_gone() = 0;
   // Bytes were sent: there is room for more.
   virtual void on_room() = 0;
+  // The server ends before the answer does: end it now, with an error. At most once; it may come
+  // inside Exchange::listen().
+  virtual void on_stop() = 0;
   // A stream was silent for HttpOptions::keep_alive_interval: a keep-alive is due.
   virtual void on_keep_alive() = 0;
 };

@@ -67,6 +67,9 @@ class FakeExchange final : public Exchange {
   [[nodiscard]] bool gone() const override { return is_gone; }
   void listen(std::shared_ptr<ExchangeListener> new_listener) override {
     listener = std::move(new_listener);
+    if (stopping) {
+      std::shared_ptr(listener)->on_stop();
+    }
   }
   void post(std::move_only_function<void()> task) override { tasks_.push_back(std::move(task)); }
   bool offload(std::move_only_function<void()> task) override {
@@ -105,6 +108,7 @@ class FakeExchange final : public Exchange {
   bool aborted = false;
   bool is_gone = false;
   bool full = false;
+  bool stopping = false;
 
  private:
   HttpRequest request_;
@@ -133,6 +137,11 @@ class ManualSource final : public recipe::TokenSource {
     wait([this]() GALLEY_REQUIRES(mutex_) { return sink_ != nullptr; });
     const MutexLock lock(mutex_);
     return *sink_;
+  }
+  // sink() then waits for the next generation.
+  void forget() {
+    const MutexLock lock(mutex_);
+    sink_ = nullptr;
   }
   void send(std::string_view text) {
     const std::vector<TokenId> ids = tokens_of(text);

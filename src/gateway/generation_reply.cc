@@ -57,7 +57,7 @@ ReplyMetrics::ReplyMetrics(Metrics& metrics)
                                 "Generations whose client left or was too slow.")),
       active(metrics.gauge("galley_active_generations", "Generations under way.")) {}
 
-void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
+void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
                             Prepared prepared,
                             ReplyContext context) {
   if (exchange->gone()) {
@@ -73,10 +73,10 @@ void GenerationReply::begin(std::shared_ptr<Exchange> exchange,
   }
   reply->active_ = std::move(*active);
   reply->context_.metrics.active.add(1);
-  exchange->listen(reply);
   if (reply->writer_.streams()) {
     exchange->start_stream(stream_head(reply->request_));
   }
+  exchange->listen(reply);
 }
 
 GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
@@ -132,6 +132,12 @@ void GenerationReply::on_gone() {
 
 void GenerationReply::on_room() {
   pump();
+}
+
+void GenerationReply::on_stop() {
+  if (!over_) {
+    fail_with({.code = Code::kUnavailable, .what = "The server is stopping. Retry later."});
+  }
 }
 
 void GenerationReply::on_keep_alive() {

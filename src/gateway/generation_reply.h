@@ -57,7 +57,9 @@ class GenerationReply final : public recipe::TokenSink,
  public:
   // Starts the generation and the reply, on the connection's thread. An error of the source becomes
   // the reply.
-  static void begin(std::shared_ptr<Exchange> exchange, Prepared prepared, ReplyContext context);
+  static void begin(const std::shared_ptr<Exchange>& exchange,
+                    Prepared prepared,
+                    ReplyContext context);
 
   // Private in effect: use begin().
   GenerationReply(std::shared_ptr<Exchange> exchange,
@@ -72,6 +74,7 @@ class GenerationReply final : public recipe::TokenSink,
 
   void on_gone() override;
   void on_room() override;
+  void on_stop() override;
   void on_keep_alive() override;
 
  private:

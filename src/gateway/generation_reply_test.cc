@@ -243,6 +243,28 @@ TEST_F(GenerationReplyTest, AnErrorInAStreamNeverLooksComplete) {
   EXPECT_TRUE(exchange_->ended);
 }
 
+TEST_F(GenerationReplyTest, AServerThatStopsEndsWhatRunsAndWhatBegins) {
+  begin(R"(, "stream": true)");
+  start_source();
+  gateway_.source.send("Hi");
+  exchange_->run();
+  exchange_->listener->on_stop();
+  EXPECT_TRUE(body().ends_with(R"("code":"service_unavailable"}})"
+                               "\n\n"))
+      << body();
+  EXPECT_TRUE(exchange_->ended);
+  EXPECT_EQ(gateway_.source.ended(), 1);
+  const std::string all = body();
+  exchange_->listener->on_stop();  // it is over already
+  EXPECT_EQ(body(), all);
+
+  exchange_ = std::make_shared<FakeExchange>();
+  exchange_->stopping = true;
+  begin();
+  EXPECT_EQ(exchange_->response.status, 503);
+  EXPECT_EQ(gateway_.source.ended(), 2);
+}
+
 TEST_F(GenerationReplyTest, NotesComeBackInABoundedHeader) {
   begin(R"(, "store": true)");
   start_source();

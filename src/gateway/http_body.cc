@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/hex.h"
+
 namespace galley::gateway {
 namespace {
 
 constexpr Refusal kMalformed{400, "The chunked request body is malformed."};
 constexpr Refusal kTooLarge{413, "The request body is too large."};
-
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  const char small = static_cast<char>(c | 0x20);
-  return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
-}
 
 // What may stand inside a line: anything but line ends and other control characters.
 bool is_line_byte(char c) {
@@ -66,7 +60,7 @@ bool BodyParser::take(char byte) {
   switch (state_) {
     case State::kSize:
     case State::kSizeMore:
-      if (const int digit = hex_value(byte); digit >= 0) {
+      if (const int digit = hex_digit(byte); digit >= 0) {
         // Saturates: a size beyond any limit stays there, however many digits follow.
         left_ = left_ >> 59U != 0 ? ~std::uint64_t{0} : left_ * 16 + static_cast<unsigned>(digit);
         state_ = State::kSizeMore;

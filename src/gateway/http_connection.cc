@@ -31,6 +31,7 @@ HttpConnection::HttpConnection(ConnectionContext& context, tcp::socket socket)
     : context_(context),
       socket_(std::move(socket)),
       buffer_(context.options.header_bytes_max + kPipelineBytesMax + kReadBytes) {
+  socket_.probe_silent_peer();
   context_.open.insert(this);
   context_.on_open_changed();
 }
@@ -50,6 +51,12 @@ asio::awaitable<void> HttpConnection::run(std::unique_ptr<HttpConnection> self) 
 void HttpConnection::close_if_idle() {
   if (idle_) {
     socket_.cancel();
+  }
+}
+
+void HttpConnection::stop_answer() {
+  if (exchange_) {
+    exchange_->stop();
   }
 }
 
@@ -153,7 +160,7 @@ asio::awaitable<Refusal> HttpConnection::read_body(std::string& body, ByteBudget
     co_await send_bytes(kContinue);
   }
   socket_.set_deadline(context_.options.body_timeout);
-  BodyParser parser(head_, context_.options.body_bytes_max);
+  BodyParser parser(head_, context_.options.largest_body_bytes());
   Refusal refusal;
   while (refusal.status == 0) {
     buffer_.consume(parser.feed(unread(), body));
@@ -316,13 +323,15 @@ std::string HttpConnection::head_text(bool chunked) const {
   return text += "\r\n";
 }
 
-// Runs beside send(): ends when the peer has closed. Keeps what a pipelining client sends.
+// Runs beside send(): ends when the connection breaks. Keeps what a pipelining client sends. A peer
+// that sends no more may still read (shutdown(SHUT_WR), RFC 9112 9.6): whether it does shows when
+// the next write, or a probe of the kernel, meets no socket.
 asio::awaitable<void> HttpConnection::watch() {
   error_code error;
   while (!error && buffer_.size() < kPipelineBytesMax) {
     error = co_await read_more();
   }
-  if (!error) {
+  if (!error || error == asio::error::eof) {
     error = co_await socket_.wait_broken();
   }
   peer_gone_ = error != asio::error::operation_aborted;

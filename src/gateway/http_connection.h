@@ -29,6 +29,8 @@ class HttpConnection {
   static asio::awaitable<void> run(std::unique_ptr<HttpConnection> self);
 
   void close_if_idle();
+  // An answer under way is to end with an error.
+  void stop_answer();
   // Ends the socket at once, and soon afterwards run().
   void cut();
 

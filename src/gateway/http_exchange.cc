@@ -49,8 +49,12 @@ void HttpExchange::abort() {
 }
 
 void HttpExchange::listen(std::shared_ptr<ExchangeListener> listener) {
-  if (!gone_) {
-    listener_ = std::move(listener);
+  if (gone_) {
+    return;
+  }
+  listener_ = std::move(listener);
+  if (context_.stopping) {
+    stop();
   }
 }
 
@@ -71,6 +75,12 @@ void HttpExchange::sent() {
   sending_bytes_ = 0;
   if (const auto listener = listener_) {
     listener->on_room();
+  }
+}
+
+void HttpExchange::stop() {
+  if (const auto listener = listener_) {
+    listener->on_stop();
   }
 }
 

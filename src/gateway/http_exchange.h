@@ -46,6 +46,8 @@ class HttpExchange final : public Exchange {
   // Another call of the answering side wakes this.
   [[nodiscard]] Wakeup& changed() { return changed_; }
   void keep_alive();
+  // The server ends: whoever answers is told so now, or when it begins to listen.
+  void stop();
   // The exchange is over. Breaks the ring between an exchange and the listener that owns it.
   void close(bool complete);
 

@@ -89,7 +89,7 @@ Refusal check_body_fields(const BeastParser& parser,
   if (counts.coding == 0 && counts.length == 0 && may_have_body(head.method())) {
     return {411, "A request with a body needs a Content-Length."};
   }
-  if (parser.content_length().value_or(0) > options.body_bytes_max) {
+  if (parser.content_length().value_or(0) > options.largest_body_bytes()) {
     return {413, "The request body is too large."};
   }
   return {};
@@ -157,7 +157,7 @@ HttpHead HeadParser::head() const {
                 .persistent = message.keep_alive(),
                 .no_reply_body = message.method() == http::verb::head,
                 .expects_continue = message.count(http::field::expect) > 0};
-  head.request.method = head.no_reply_body ? "GET" : view(message.method_string());
+  head.request.method = view(message.method_string());
   head.request.path = path_of_target(view(message.target()));
   for (const auto& field : message) {
     head.request.headers.push_back(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,10 @@ struct HttpOptions {
   std::size_t target_bytes_max = std::size_t{8} << 10U;   // 414
   std::size_t body_bytes_max = std::size_t{48} << 20U;    // 413, one request
   std::size_t bodies_bytes_max = std::size_t{1} << 30U;   // 503, all requests under way together
+  // One that is larger would never find a place, so waiting is no use: 413.
+  [[nodiscard]] std::size_t largest_body_bytes() const {
+    return std::min(body_bytes_max, bodies_bytes_max);
+  }
 
   std::size_t codec_threads = 2;          // for Exchange::offload, at least 1
   std::size_t codec_tasks_waiting = 256;  // tasks that wait for one of them, at least 1

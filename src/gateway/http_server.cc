@@ -51,6 +51,7 @@ class HttpServer::Impl {
   asio::awaitable<void> accept();
   void refuse_connection(tcp::socket socket);
   void stop_accepting();
+  void stop_answers();
   void open_changed();
 
   std::uint16_t port_ = 0;
@@ -175,11 +176,23 @@ void HttpServer::Impl::stop_accepting() {
   }
 }
 
+void HttpServer::Impl::stop_answers() {
+  context_.stopping = true;
+  for (HttpConnection* connection : context_.open) {
+    connection->stop_answer();
+  }
+}
+
 bool HttpServer::Impl::drain(Duration bound) {
   close_after_answers();
   std::future<void> drained = drained_.get_future();
   asio::post(io_, [this] { stop_accepting(); });
-  return drained.wait_for(bound) == std::future_status::ready;
+  if (drained.wait_for(bound) == std::future_status::ready) {
+    return true;
+  }
+  asio::post(io_, [this] { stop_answers(); });
+  drained.wait_for(context_.options.linger_timeout);
+  return false;
 }
 
 HttpServer::Impl::~Impl() {

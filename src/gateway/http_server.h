@@ -14,8 +14,8 @@
 namespace galley::gateway {
 
 // One thread owns every connection, so no state of theirs needs a lock; whatever computes runs
-// elsewhere (Exchange::offload, the token source) and posts its results. A peer that closes while
-// its answer is being made counts as gone, also when it closed one direction only.
+// elsewhere (Exchange::offload, the token source) and posts its results. A peer that closes its
+// sending side only still gets its answer.
 class HttpServer {
  public:
   // Listens and serves until destruction; the references must outlive the server. `ids` (for
@@ -39,7 +39,8 @@ class HttpServer {
   void close_after_answers();
 
   // The above, and stops accepting, closes idle connections, lets running requests finish for up to
-  // `bound`. True when all did. Once; blocks; not to be called from a handler.
+  // `bound`. True when all did. Those that did not are told so (ExchangeListener::on_stop) and have
+  // HttpOptions::linger_timeout to say it. Once; blocks; not to be called from a handler.
   bool drain(Duration bound);
 
  private:

@@ -51,9 +51,8 @@ class TestHandler final : public HttpHandler {
       });
       EXPECT_TRUE(queued);
     } else {
-      const bool stream = request.path == "/stream";
       exchange->listen(std::make_shared<Listener>(*this, exchange));
-      if (stream) {
+      if (request.path != "/later") {  // /stream, or /deaf that does not listen
         exchange->start_stream({.headers = {{"content-type", "text/event-stream"}}});
       }
       {
@@ -128,6 +127,14 @@ class TestHandler final : public HttpHandler {
       handler.count(&TestHandler::gone_);
     }
     void on_room() override {}
+    void on_stop() override {
+      if (exchange->request().path == "/later") {
+        exchange->respond({.status = 503, .body = "stopped"});
+      } else if (exchange->request().path == "/stream") {
+        exchange->write("stopped");
+        exchange->end_stream();
+      }
+    }
     void on_keep_alive() override { handler.count(&TestHandler::keep_alives_); }
     TestHandler& handler;
     std::shared_ptr<Exchange> exchange;
@@ -172,6 +179,15 @@ class HttpServerTest : public testing::Test {
     SocketClient client(server_->port());
     client.send(bytes);
     return client.read_all();
+  }
+
+  // Returns when the server has taken note of what had arrived: between two tasks it looks.
+  static void see_all_that_arrived(Exchange& exchange) {
+    for (int i = 0; i < 3; ++i) {
+      std::promise<void> done;
+      exchange.post([&] { done.set_value(); });
+      done.get_future().wait();
+    }
   }
 
   TestHandler handler_;
@@ -256,7 +272,7 @@ TEST_F(HttpServerTest, HeadHasTheHeadersOfGetAndNoBody) {
   start();
   SocketClient client(server_->port());
   client.send("HEAD /echo HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_NE(client.read_until("\r\n\r\n").find("content-length: 4\r\n"), std::string::npos);
+  EXPECT_NE(client.read_until("\r\n\r\n").find("content-length: 5\r\n"), std::string::npos);
   client.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");  // were there a body, this would not match
   EXPECT_TRUE(client.read_response().ends_with("\r\n\r\nGET "));
 }
@@ -519,29 +535,73 @@ TEST_F(HttpServerTest, AClientThatLeavesIsNoticedInEveryPhase) {
   start();
   int count = 0;
   for (const std::string_view path : {"/later", "/stream"}) {
-    for (const bool hard : {false, true}) {
-      SocketClient client(server_->port());
-      client.send("GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n");
-      const auto exchange = handler_.wait_open();
-      hard ? client.reset() : client.close();
-      handler_.wait_gone(++count);
-      EXPECT_TRUE(exchange->gone());
-      std::promise<void> done;
-      exchange->post([&] {  // late answers are accepted and dropped
-        path == "/later" ? exchange->respond({}) : exchange->write("late");
-        done.set_value();
-      });
-      done.get_future().wait();
-    }
+    SocketClient client(server_->port());
+    client.send("GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    const auto exchange = handler_.wait_open();
+    client.reset();
+    handler_.wait_gone(++count);
+    EXPECT_TRUE(exchange->gone());
+    std::promise<void> done;
+    exchange->post([&] {  // late answers are accepted and dropped
+      path == "/later" ? exchange->respond({}) : exchange->write("late");
+      done.set_value();
+    });
+    done.get_future().wait();
   }
 }
 
-TEST_F(HttpServerTest, HalfAConnectionIsEnoughForAnAnswerThatIsReady) {
+TEST_F(HttpServerTest, AClientThatClosedIsNoticedByTheNextWrite) {
   start();
   SocketClient client(server_->port());
-  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = handler_.wait_open();
+  client.read_until("\r\n\r\n");
+  client.close();
+  see_all_that_arrived(*exchange);
+  EXPECT_FALSE(exchange->gone());  // it may have ended its sending only
+  exchange->post([exchange] { exchange->write("x"); });
+  handler_.wait_gone(1);
+}
+
+TEST_F(HttpServerTest, HalfAConnectionIsEnoughForAnAnswer) {
+  start();
+  SocketClient ready(server_->port());
+  ready.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+  ready.shut_down_sending();
+  EXPECT_TRUE(ready.read_all().ends_with("POST hi"));
+
+  SocketClient late(server_->port());
+  late.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto later = handler_.wait_open();
+  late.shut_down_sending();
+  see_all_that_arrived(*later);
+  later->post([later] { later->respond({.body = std::string(std::size_t{1} << 20U, 'x')}); });
+  EXPECT_TRUE(late.read_all().ends_with("\r\n\r\n" + std::string(std::size_t{1} << 20U, 'x')));
+
+  SocketClient streamed(server_->port());
+  streamed.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto stream = handler_.wait_open();
+  streamed.shut_down_sending();
+  see_all_that_arrived(*stream);
+  stream->post([stream] { stream->write("a"); });
+  streamed.read_until("1\r\na\r\n");
+  stream->post([stream] {
+    stream->write("b");
+    stream->end_stream();
+  });
+  EXPECT_EQ(streamed.read_all(), "1\r\nb\r\n0\r\n\r\n");
+  EXPECT_EQ(handler_.gone(), 0);
+}
+
+TEST_F(HttpServerTest, AClientThatVanishesAfterHalfAConnectionIsNoticed) {
+  start();
+  SocketClient client(server_->port());
+  client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = handler_.wait_open();
   client.shut_down_sending();
-  EXPECT_TRUE(client.read_all().ends_with("POST hi"));
+  see_all_that_arrived(*exchange);
+  client.reset();
+  handler_.wait_gone(1);
 }
 
 TEST_F(HttpServerTest, AClientThatDoesNotReadIsCutOff) {
@@ -576,14 +636,34 @@ TEST_F(HttpServerTest, DrainsRunningRequestsAndClosesIdleConnections) {
 }
 
 TEST_F(HttpServerTest, ADrainIsBoundedAndDestructionCuts) {
-  start();
+  start({.linger_timeout = 10ms});
   SocketClient busy(server_->port());
-  busy.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  busy.send("GET /deaf HTTP/1.1\r\nHost: x\r\n\r\n");
   handler_.wait_open();
   EXPECT_FALSE(server_->drain(10ms));
   server_.reset();
   EXPECT_EQ(handler_.gone(), 1);
   EXPECT_EQ(busy.read_all().find("0\r\n\r\n"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, AtTheLimitOfADrainAnswersEndThemselves) {
+  start();
+  SocketClient whole(server_->port());
+  whole.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+  handler_.wait_open();
+  SocketClient stream(server_->port());
+  stream.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  handler_.wait_open();
+  stream.read_until("\r\n\r\n");
+  auto drained = std::async(std::launch::async, [&] { return server_->drain(10ms); });
+  const std::string told = whole.read_all();
+  EXPECT_EQ(status(told), "503");
+  EXPECT_TRUE(told.ends_with("\r\n\r\nstopped"));
+  EXPECT_EQ(stream.read_all(), "7\r\nstopped\r\n0\r\n\r\n");
+  whole.close();
+  stream.close();
+  EXPECT_FALSE(drained.get());
+  EXPECT_EQ(handler_.gone(), 0);
 }
 
 TEST_F(HttpServerTest, AServerThatEndsTakesNoMoreWork) {
@@ -592,7 +672,7 @@ TEST_F(HttpServerTest, AServerThatEndsTakesNoMoreWork) {
     SocketClient client(server_->port());
     client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
     handler_.wait_open();
-    ends ? server_.reset() : client.close();
+    ends ? server_.reset() : client.reset();
     handler_.wait_gone(ends ? 2 : 1);
     EXPECT_EQ(handler_.gone_and_offloading(), 1);  // the one whose client left
   }

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <fmt/core.h>
 
+#include "base/hex.h"
+
 namespace galley::gateway {
 namespace {
 
@@ -12,14 +14,6 @@ constexpr std::size_t kRequestIdBytesMax = 128;
 
 char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  const char small = lower(c);
-  return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
 // A UTC date and time, taken apart.

@@ -122,12 +122,13 @@ struct Found {
 
 Found find_route(std::string_view method, std::string_view path) {
   Found found;
+  const std::string_view asked = method == "HEAD" ? "GET" : method;
   for (const Route& route : kRoutes) {
     const auto rest = match(route, path);
     if (!rest) {
       continue;
     }
-    if (route.method == method && found.route == nullptr) {
+    if (route.method == asked && found.route == nullptr) {
       found.route = &route;
       found.rest = *rest;
     }
@@ -255,7 +256,7 @@ void Routes::generate(Protocol protocol, std::shared_ptr<Exchange> exchange) {
                 error_response(protocol, context_.codec.options().compat, prepared.error()));
             return;
           }
-          GenerationReply::begin(std::move(exchange), std::move(*prepared), context_);
+          GenerationReply::begin(exchange, std::move(*prepared), context_);
         });
       });
   if (!queued) {

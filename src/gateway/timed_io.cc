@@ -1,10 +1,27 @@
 #include "gateway/timed_io.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <utility>
 
 #include <boost/asio/error.hpp>
 
 namespace galley::gateway {
+
+namespace {
+
+// A peer that vanished without a word is noticed after kProbeAfterS + kProbesMax * kProbeEveryS.
+// One that closed its socket answers probes for as long as its kernel remembers the connection
+// (Linux: 60 s), then with a reset.
+constexpr int kProbeAfterS = 15;
+constexpr int kProbeEveryS = 15;
+constexpr int kProbesMax = 4;
+
+using ProbeAfterS = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>;
+using ProbeEveryS = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPINTVL>;
+using ProbesMax = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPCNT>;
+
+}  // namespace
 
 using Timer = asio::steady_timer;
 
@@ -86,6 +103,14 @@ void TimedSocket::cancel() {
 void TimedSocket::close() {
   error_code ignored;
   state_->socket.close(ignored);
+}
+
+void TimedSocket::probe_silent_peer() {
+  error_code ignored;
+  state_->socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  state_->socket.set_option(ProbeAfterS(kProbeAfterS), ignored);
+  state_->socket.set_option(ProbeEveryS(kProbeEveryS), ignored);
+  state_->socket.set_option(ProbesMax(kProbesMax), ignored);
 }
 
 bool TimedSocket::shut_down_sending() {

@@ -54,6 +54,8 @@ class TimedSocket {
   // Ends the waits under way with asio::error::operation_aborted.
   void cancel();
   void close();
+  // Has the kernel ask a silent peer whether it is there, so that waits end when it is not.
+  void probe_silent_peer();
   // False when the connection is broken already.
   bool shut_down_sending();
 

@@ -234,11 +234,21 @@ class Reader {
     GALLEY_TRY(s.top_logprobs, body_.natural("top_logprobs", kByteMax));
     GALLEY_TRY(s.max_tokens, body_.natural("max_tokens", kWordMax));
     GALLEY_TRY(s.n, body_.natural("n", kByteMax));
-    GALLEY_TRY(s.seed, body_.natural("seed", kNaturalMax));
+    GALLEY_TRY(s.seed, seed());
     GALLEY_TRY(s.temperature, body_.real("temperature"));
     GALLEY_TRY(s.top_p, body_.real("top_p"));
     GALLEY_TRY(out.stops, read_stops(body_, "stop"));
     return {};
+  }
+
+  // A negative seed is told as one that is too large is; the reference refuses it as no u64.
+  Result<std::optional<std::uint64_t>> seed() {
+    const Json* const value = body_.find("seed");
+    if (value != nullptr && value->int64() != nullptr && *value->int64() < 0) {
+      const Path body;
+      return seed_out_of_range(body.member("seed"));
+    }
+    return body_.natural("seed", kNaturalMax);
   }
 
   Result<void> read_stream(ChatBody& out) {

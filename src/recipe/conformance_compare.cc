@@ -37,9 +37,9 @@ bool flag_of(const Json& object, std::string_view key) {
 }
 
 const Json& member_of(const Json& object, std::string_view key) {
-  static const Json kNull;
+  static const Json null;
   const Json* const value = object.find(key);
-  return value == nullptr ? kNull : *value;
+  return value == nullptr ? null : *value;
 }
 
 std::span<const Json> elements_of(const Json& value) {

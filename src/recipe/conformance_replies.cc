@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "recipe/conformance_parts.h"
+#include "recipe/event_tee.h"
 #include "recipe/names.h"
 #include "recipe/reply.h"
 
@@ -58,19 +59,6 @@ std::vector<Json> frames_of(std::string_view sse, std::string& problem) {
   return events;
 }
 
-class Tee final : public EventSink {
- public:
-  Tee(EventSink& first, EventSink& second) : first_(first), second_(second) {}
-  void on_event(const Event& event) override {
-    first_.on_event(event);
-    second_.on_event(event);
-  }
-
- private:
-  EventSink& first_;
-  EventSink& second_;
-};
-
 }  // namespace
 
 std::optional<SourceFinish> finish_of(const Json& value) {
@@ -90,7 +78,7 @@ RecordedReply reply_to(const Request& request,
   const ReplyInfo info{.id = "r1", .created_s = 1, .call_ids = &ids};
   const auto stream = StreamEncoder::create(request, info, sse);
   const auto whole = WholeEncoder::create(request, info);
-  Tee tee(*stream, *whole);
+  EventTee tee(*stream, *whole);
   const auto parser = OutputParser::create(request, std::move(tokenizer), tee);
   RecordedReply reply;
   parser->start(started);

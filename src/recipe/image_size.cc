@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "base/ceil_div.h"
+
 namespace galley::recipe {
 namespace {
 
@@ -15,10 +17,6 @@ constexpr std::int64_t kPixelsMin = std::int64_t{544} * 544;
 constexpr int kRoundsMax = 10;
 // Far above any image (a side of 2^24 pixels); products of two sides stay exact in a double.
 constexpr std::int64_t kSideMax = std::int64_t{1} << 24U;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 std::int64_t truncated(double value) {
   return static_cast<std::int64_t>(value);

@@ -207,11 +207,11 @@ class Renderer {
 
   void arrange_v41() {
     // Tools and a format are announced by a first system turn, which need not have been sent.
-    static const Message kNoSystem{.role = Role::kSystem};
+    static const Message no_system{.role = Role::kSystem};
     const std::vector<Message>& messages = conversation_.messages;
     if ((conversation_.has_tools() || has_format()) &&
         (messages.empty() || messages.front().role != Role::kSystem)) {
-      add_turn(kNoSystem);
+      add_turn(no_system);
     }
     for (const Message& m : messages) {
       if (m.role != Role::kLatestReminder || turns_.empty() ||

@@ -51,8 +51,8 @@ std::unique_ptr<StreamEncoder> make_messages_stream(const Request& request,
                                                     std::string& out);
 std::unique_ptr<WholeEncoder> make_messages_whole(const Request& request, ReplyInfo info);
 std::unique_ptr<StreamEncoder> make_responses_stream(const Request& request,
-                                                     ReplyInfo info,
+                                                     const ReplyInfo& info,
                                                      std::string& out);
-std::unique_ptr<WholeEncoder> make_responses_whole(const Request& request, ReplyInfo info);
+std::unique_ptr<WholeEncoder> make_responses_whole(const Request& request, const ReplyInfo& info);
 
 }  // namespace galley::recipe

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "recipe/clock_for_test.h"
+#include "recipe/event_tee.h"
 #include "recipe/golden_for_test.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply_for_test.h"
@@ -28,19 +29,6 @@ class FixedIds final : public IdSource {
 
  private:
   std::string id_;
-};
-
-class Tee final : public EventSink {
- public:
-  Tee(EventSink& first, EventSink& second) : first_(first), second_(second) {}
-  void on_event(const Event& event) override {
-    first_.on_event(event);
-    second_.on_event(event);
-  }
-
- private:
-  EventSink& first_;
-  EventSink& second_;
 };
 
 struct Replies {
@@ -60,7 +48,7 @@ Replies replies_to(const Request& request,
   Replies out;
   const auto stream = StreamEncoder::create(request, info, out.stream);
   const auto whole = WholeEncoder::create(request, info);
-  Tee tee(*stream, *whole);
+  EventTee tee(*stream, *whole);
   const auto parser = OutputParser::create(request, std::move(tokenizer), tee);
   parser->start({.prompt_tokens = 3000, .cached_tokens = 2560, .fingerprint = "fp"});
   feed(*parser);

@@ -173,6 +173,7 @@ struct SamplingFields {
   std::optional<std::uint64_t> seed;
   std::optional<std::uint64_t> top_k;
 };
+[[nodiscard]] std::unexpected<Error> seed_out_of_range(const Path& at);
 inline constexpr std::uint64_t kByteMax = 255;            // reference: n, top_logprobs are u8
 inline constexpr std::uint64_t kWordMax = 4'294'967'295;  // reference: max_tokens is u32
 inline constexpr std::uint64_t kNaturalMax = ~std::uint64_t{0};

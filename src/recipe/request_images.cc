@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/hex.h"
 #include "recipe/limits.h"
 #include "recipe/names.h"
 #include "recipe/request_fields.h"
@@ -84,14 +85,6 @@ bool is_url_blank(char c) {  // what a URL parser drops everywhere
   return c == '\t' || c == '\n' || c == '\r';
 }
 
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') {
-    return c - '0';
-  }
-  const char l = lower(c);
-  return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
-}
-
 bool is_base64_byte(unsigned char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
          c == '/';
@@ -106,9 +99,9 @@ bool is_forgiving_base64(std::string_view body) {
     if (byte == '#') {
       break;
     }
-    if (byte == '%' && i + 2 < body.size() && hex_value(body[i + 1]) >= 0 &&
-        hex_value(body[i + 2]) >= 0) {
-      byte = static_cast<unsigned char>(hex_value(body[i + 1]) * 16 + hex_value(body[i + 2]));
+    if (byte == '%' && i + 2 < body.size() && hex_digit(body[i + 1]) >= 0 &&
+        hex_digit(body[i + 2]) >= 0) {
+      byte = static_cast<unsigned char>(hex_digit(body[i + 1]) * 16 + hex_digit(body[i + 2]));
       i += 2;
     }
     if (is_base64_byte(byte)) {

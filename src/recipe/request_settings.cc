@@ -126,7 +126,7 @@ Result<void> check_sampling(const SamplingFields& fields, Compat compat) {
                    body.member(fields.max_tokens_key));
   }
   if (fields.seed && *fields.seed > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
-    return invalid(range_text("seed", "[0, 2^63)"), body.member("seed"));
+    return seed_out_of_range(body.member("seed"));
   }
   if (fields.top_k && *fields.top_k > std::uint64_t{std::numeric_limits<int>::max()}) {
     return invalid(
@@ -151,6 +151,10 @@ float reference_top_p(std::optional<float> sent,
 }
 
 }  // namespace
+
+std::unexpected<Error> seed_out_of_range(const Path& at) {
+  return invalid(range_text("seed", "[0, 2^63)"), at);
+}
 
 Result<Sampling> settle_sampling(const SamplingFields& fields,
                                  const Conversation& conversation,

@@ -560,12 +560,12 @@ class ResponsesWhole final : public WholeEncoder {
 }  // namespace
 
 std::unique_ptr<StreamEncoder> make_responses_stream(const Request& request,
-                                                     ReplyInfo info,
+                                                     const ReplyInfo& info,
                                                      std::string& out) {
   return std::make_unique<ResponsesStream>(request, info, out);
 }
 
-std::unique_ptr<WholeEncoder> make_responses_whole(const Request& request, ReplyInfo info) {
+std::unique_ptr<WholeEncoder> make_responses_whole(const Request& request, const ReplyInfo& info) {
   return std::make_unique<ResponsesWhole>(request, info);
 }
 

@@ -324,7 +324,7 @@ Result<void> convert_input(Body& body,
   return {};
 }
 
-Result<void> settle_tool_choice(ToolChoiceEntry choice,
+Result<void> settle_tool_choice(const ToolChoiceEntry& choice,
                                 std::vector<DeclaredTool> declared,
                                 const CodecOptions& options,
                                 Request& request) {
@@ -374,7 +374,7 @@ Result<Request> parse_responses_request(std::string_view text, const CodecOption
     return invalid(missing_reasoning_text("reasoning_text"), at.member("input"));
   }
   GALLEY_CHECK_OK(
-      settle_tool_choice(std::move(body.tool_choice), std::move(tools.declared), options, request));
+      settle_tool_choice(body.tool_choice, std::move(tools.declared), options, request));
   GALLEY_CHECK_OK(settle_format(body, conversation, options.compat));
   GALLEY_TRY(request.constraint, make_constraint(conversation, conversation.format.kind !=
                                                                    ResponseFormat::Kind::kText));

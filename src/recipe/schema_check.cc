@@ -88,7 +88,7 @@ enum class Rule : std::uint8_t {
 };
 
 const std::unordered_map<std::string_view, Rule>& rules() {
-  static const std::unordered_map<std::string_view, Rule> kRules = {
+  static const std::unordered_map<std::string_view, Rule> table = {
       {"additionalProperties", Rule::kSchema},
       {"unevaluatedProperties", Rule::kSchema},
       {"unevaluatedItems", Rule::kSchema},
@@ -148,7 +148,7 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {"maxProperties", Rule::kCount},
       {"$vocabulary", Rule::kVocabulary},
   };
-  return kRules;
+  return table;
 }
 
 bool is_distinct_strings(const Json& value) {

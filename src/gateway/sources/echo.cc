@@ -51,6 +51,9 @@ Result<std::unique_ptr<recipe::ActiveGeneration>> EchoSource::start(recipe::Gene
   if (generation.sampling.logprobs) {
     return fail(Code::kInvalidArgument, "logprobs need a model, and none is loaded", "logprobs");
   }
+  if (!generation.images.empty()) {
+    return fail(Code::kInvalidArgument, "images need a model, and none is loaded", "messages");
+  }
   if (generation.constraint.kind != Constraint::Kind::kNone &&
       generation.constraint.kind != Constraint::Kind::kToolCall) {
     return fail(Code::kInvalidArgument,

@@ -73,6 +73,9 @@ TEST(EchoSource, RefusesWhatNeedsAModel) {
   recipe::Generation logprobs = generation("x");
   logprobs.sampling.logprobs = true;
   EXPECT_EQ(source.start(logprobs, sink).error().where, "logprobs");
+  recipe::Generation images = generation("x");
+  images.images.emplace_back();
+  EXPECT_EQ(source.start(images, sink).error().where, "messages");
   recipe::Generation json = generation("x");
   json.constraint.kind = recipe::Constraint::Kind::kJson;
   EXPECT_EQ(source.start(json, sink).error().where, "response_format");
