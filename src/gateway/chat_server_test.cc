@@ -80,7 +80,7 @@ TEST_F(ChatServerTest, ADisconnectCancelsInEveryPhase) {
       if (tokens) {
         gateway_.source.send("Hi");
       }
-      client.reset();
+      client.close();
       gateway_.source.wait_ended(++ended);
     }
   }

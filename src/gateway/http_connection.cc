@@ -323,15 +323,15 @@ std::string HttpConnection::head_text(bool chunked) const {
   return text += "\r\n";
 }
 
-// Runs beside send(): ends when the connection breaks. Keeps what a pipelining client sends. A peer
-// that sends no more may still read (shutdown(SHUT_WR), RFC 9112 9.6): whether it does shows when
-// the next write, or a probe of the kernel, meets no socket.
+// Runs beside send(): ends when the peer has closed. Keeps what a pipelining client sends. The end
+// of what the peer sends counts as its leaving: TCP says the same of a closed socket and of one
+// that still reads, and an answer nobody waits for can cost minutes.
 asio::awaitable<void> HttpConnection::watch() {
   error_code error;
   while (!error && buffer_.size() < kPipelineBytesMax) {
     error = co_await read_more();
   }
-  if (!error || error == asio::error::eof) {
+  if (!error) {
     error = co_await socket_.wait_broken();
   }
   peer_gone_ = error != asio::error::operation_aborted;

@@ -14,8 +14,8 @@
 namespace galley::gateway {
 
 // One thread owns every connection, so no state of theirs needs a lock; whatever computes runs
-// elsewhere (Exchange::offload, the token source) and posts its results. A peer that closes its
-// sending side only still gets its answer.
+// elsewhere (Exchange::offload, the token source) and posts its results. A peer that closes while
+// its answer is being made counts as gone, also when it closed one direction only.
 class HttpServer {
  public:
   // Listens and serves until destruction; the references must outlive the server. `ids` (for

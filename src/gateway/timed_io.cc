@@ -11,8 +11,6 @@ namespace galley::gateway {
 namespace {
 
 // A peer that vanished without a word is noticed after kProbeAfterS + kProbesMax * kProbeEveryS.
-// One that closed its socket answers probes for as long as its kernel remembers the connection
-// (Linux: 60 s), then with a reset.
 constexpr int kProbeAfterS = 15;
 constexpr int kProbeEveryS = 15;
 constexpr int kProbesMax = 4;
