@@ -14,7 +14,10 @@ constexpr std::size_t kShownBytesMax = 40;
 
 // `fits` is false for NaN.
 template <class T>
-CLI::Validator accepts(bool (*fits)(T value, T min, T max), T min, T max, std::string expected) {
+CLI::Validator accepts(bool (*fits)(T value, T min, T max),
+                       T min,
+                       T max,
+                       const std::string& expected) {
   return {[=](const std::string& text) {
             T value{};
             const char* const end = text.data() + text.size();

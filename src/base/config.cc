@@ -179,9 +179,8 @@ std::optional<ConfigValue> parse_text(const ConfigOption& option, std::string_vi
       return std::string(text);
     case ConfigType::kInteger: {
       std::int64_t number = 0;
-      const char* const end = text.data() + text.size();
-      const auto [rest, error] = std::from_chars(text.data(), end, number);
-      if (error != std::errc{} || rest != end) {
+      const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+      if (error != std::errc{} || rest != text.data() + text.size()) {
         return std::nullopt;
       }
       return in_range(option, number, number);

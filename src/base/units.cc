@@ -36,7 +36,7 @@ constexpr std::array kByteUnits{Unit{"TiB", std::int64_t{1} << 40},
 std::optional<std::int64_t> parse_quantity(std::string_view text, std::span<const Unit> units) {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || number < 0 || text.front() == '-') {
     return std::nullopt;
   }

@@ -153,7 +153,7 @@ bool asks_as_anthropic(const HttpRequest& request) {
          protocol_of(request.path) == Protocol::kMessages;
 }
 
-HttpResponse json_response(int status, Json body) {
+HttpResponse json_response(int status, const Json& body) {
   return {
       .status = status, .headers = {{"content-type", "application/json"}}, .body = to_json(body)};
 }
@@ -223,7 +223,7 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
   const Found found = find_route(request.method, request.path);
   switch (found.route->action) {
     case Action::kChat:
-      return generate(Protocol::kChat, std::move(exchange));
+      return generate(Protocol::kChat, exchange);
     case Action::kModels:
       return exchange->respond(models(request));
     case Action::kModel:
@@ -241,7 +241,7 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
   std::unreachable();
 }
 
-void Routes::generate(Protocol protocol, std::shared_ptr<Exchange> exchange) {
+void Routes::generate(Protocol protocol, const std::shared_ptr<Exchange>& exchange) {
   HttpBody body = std::move(exchange->request().body);
   const bool queued =
       exchange->offload([this, protocol, exchange, body = std::move(body)]() mutable {

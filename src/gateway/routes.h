@@ -32,7 +32,7 @@ class Routes final : public HttpHandler {
   void set_draining() { draining_ = true; }
 
  private:
-  void generate(recipe::Protocol protocol, std::shared_ptr<Exchange> exchange);
+  void generate(recipe::Protocol protocol, const std::shared_ptr<Exchange>& exchange);
   [[nodiscard]] HttpResponse models(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model(const HttpRequest& request, std::string_view encoded_id) const;
   [[nodiscard]] HttpResponse ready() const;
