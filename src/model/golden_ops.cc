@@ -255,7 +255,7 @@ class OpsCheck {
     const auto base = floats("mhc.base", 24);
     const auto scale = floats("mhc.scale", 3);
     const auto y = floats("mhc.y", std::size_t{6} * 64);
-    const ops::MixOptions options = {.norm_eps = 1e-6F, .eps = 1e-6F, .sinkhorn_passes = 20};
+    const kernels::MixOptions options = {.norm_eps = 1e-6F, .eps = 1e-6F, .sinkhorn_passes = 20};
     std::vector<float> pre(24);
     std::vector<float> post(24);
     std::vector<float> comb(96);
@@ -542,7 +542,7 @@ class OpsCheck {
  public:
   static constexpr std::int64_t kCompressed = 99'092;
   // Layers 1 and 14 of the released V4.1-Flash.
-  static std::vector<ops::EngramLayout> released_engram() {
+  static std::vector<kernels::EngramLayout> released_engram() {
     return ops::engram_layouts({.layers = {1, 14},
                                 .vocabulary = 16'000'000,
                                 .ngram = 4,

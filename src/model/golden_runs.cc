@@ -10,13 +10,10 @@
 
 #include "kernels/reference/pack.h"
 #include "kernels/weight.h"
+#include "model/arithmetic.h"
 
 namespace galley::model {
 namespace {
-
-std::size_t size(int value) {
-  return static_cast<std::size_t>(value);
-}
 
 Result<std::vector<float>> feed_chunks(Network& network,
                                        Sequence& sequence,
