@@ -12,10 +12,10 @@
 
 #include "apps/commands.h"
 #include "apps/input.h"
-#include "apps/tokenizer_choice.h"
 #include "kernels/device.h"
 #include "model/checkpoint.h"
 #include "model/golden_check.h"
+#include "recipe/tokenizer.h"
 
 namespace galley::apps {
 namespace {
@@ -47,7 +47,11 @@ std::optional<std::string> tokenizer_problem(const std::filesystem::path& path, 
   if (!std::filesystem::exists(path, error)) {
     return "is missing; serving needs it, or the option `tokenizer`";
   }
-  const auto tokenizer = choose_tokenizer(path.string());
+  const auto json = read_input(path.string());
+  if (!json) {
+    return json.error().what;
+  }
+  const auto tokenizer = recipe::Tokenizer::from_json(*json);
   if (!tokenizer) {
     return tokenizer.error().what;
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
-#include <utility>
 
 #include "kernels/formats.h"
 
@@ -34,9 +33,9 @@ std::int64_t integer_at(const TensorView& view, std::size_t i) {
 
 }  // namespace
 
-void Golden::require(const std::string& tensor, bool holds, std::string expectation) const {
+void Golden::require(const std::string& tensor, bool holds, std::string_view expectation) const {
   if (!holds) {
-    problems_.try_emplace(tensor, std::move(expectation));
+    problems_.try_emplace(tensor, expectation);
   }
 }
 

@@ -53,7 +53,7 @@ class Golden {
                                              std::size_t count) const;
 
   // A rule that no single read can state: adds it to the problems unless it holds.
-  void require(const std::string& tensor, bool holds, std::string expectation) const;
+  void require(const std::string& tensor, bool holds, std::string_view expectation) const;
 
   // Tensor -> what is wrong with it; the first thing only.
   [[nodiscard]] const std::map<std::string, std::string>& problems() const { return problems_; }
