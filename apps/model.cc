@@ -1,7 +1,11 @@
 #include <algorithm>
+#include <filesystem>
 #include <fmt/core.h>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -11,6 +15,7 @@
 #include "kernels/device.h"
 #include "model/checkpoint.h"
 #include "model/golden_check.h"
+#include "recipe/tokenizer.h"
 
 namespace galley::apps {
 namespace {
@@ -32,8 +37,34 @@ Result<bool> check(const std::string& set) {
   return passed == outcomes.size();
 }
 
+// Serving needs a tokenizer, whose ids the model knows.
+std::optional<std::string> tokenizer_problem(const std::filesystem::path& path, int vocabulary) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return "is missing; serving needs it, or the option `tokenizer`";
+  }
+  const auto json = read_input(path.string());
+  if (!json) {
+    return json.error().what;
+  }
+  const auto tokenizer = recipe::Tokenizer::from_json(*json);
+  if (!tokenizer) {
+    return tokenizer.error().what;
+  }
+  const std::size_t ids = (*tokenizer)->vocabulary_size();
+  if (ids > static_cast<std::size_t>(vocabulary)) {
+    return fmt::format("has {} ids, the model {}", ids, vocabulary);
+  }
+  return std::nullopt;
+}
+
 Result<bool> verify(const std::string& directory) {
-  GALLEY_TRY(const auto problems, model::Checkpoint::verify(directory, true));
+  GALLEY_TRY(auto problems, model::Checkpoint::verify(directory));
+  GALLEY_TRY(const model::ModelConfig config, model::load_config(directory));
+  const std::filesystem::path tokenizer = std::filesystem::path(directory) / "tokenizer.json";
+  if (auto problem = tokenizer_problem(tokenizer, config.vocabulary)) {
+    problems.push_back({tokenizer.string(), std::move(*problem)});
+  }
   for (const model::Checkpoint::Problem& problem : problems) {
     fmt::print("{} {}\n", problem.where, problem.what);
   }
@@ -63,9 +94,11 @@ void add_model(CLI::App& galley, int& exit_code) {
       "model", "Checkpoints: what is in them, whether they are whole and right.");
   model->require_subcommand(1);
   add_model_inspect(*model, exit_code);
-  add_command(*model, "verify",
-              "Reads every tensor; names what is missing, extra, misshapen or not finite.", "DIR",
-              verify, exit_code);
+  add_command(
+      *model, "verify",
+      "Reads every tensor, the engram's token map and the tokenizer; names what is missing, "
+      "extra, misshapen, out of range or not finite.",
+      "DIR", verify, exit_code);
   add_command(*model, "check", "Runs a golden set (v4/, v41/, ops/) and compares every value.",
               "SET", check, exit_code);
   add_model_synth(*model, exit_code);

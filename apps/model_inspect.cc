@@ -16,9 +16,6 @@
 namespace galley::apps {
 namespace {
 
-// Rows of the step whose scratch memory is shown: what a prefill step of a batch may have.
-constexpr std::size_t kStepRows = 512;
-
 std::string or_dash(int layer) {
   return layer < 0 ? "-" : std::to_string(layer);
 }
@@ -79,16 +76,18 @@ void print_text(const model::Checkpoint& checkpoint) {
   fmt::print("{:<36} {}\n", "layout fingerprint", plan.fingerprint);
 
   const model::CacheLayout& cache = plan.cache;
+  const model::MemoryNeeds needs = model::memory_needs(checkpoint, model::kPrefillChunk);
   fmt::print("\ncache\n");
   print_bytes("  a token", cache.block_bytes / model::kBlockTokens);
-  print_bytes("  a block of 128 tokens", cache.block_bytes,
-              fmt::format("{} B apart", cache.block_stride));
+  print_bytes("  a block of 128 tokens", cache.block_bytes, fmt::format("{} B apart", needs.block));
   print_bytes("  state kept at a boundary", cache.state_bytes);
   print_bytes("  state of a request, packed", cache.slot_bytes);
 
-  const model::MemoryNeeds needs = model::memory_needs(checkpoint, kStepRows);
   fmt::print("\nmemory\n");
   print_bytes("  weights", needs.weights, "mapped: resident once used, shared by processes");
+  if (needs.copied > 0) {
+    print_bytes("  weights, transposed", needs.copied, "copied: in the memory of each process");
+  }
   print_bytes("  cache, 1000 tokens", needs.thousand_tokens, "whole blocks");
   print_bytes("  a request", needs.request, "besides its blocks");
   print_bytes("  scratch", needs.step, fmt::format("of a step of {} rows", needs.step_rows));
@@ -109,7 +108,7 @@ void print_json(const model::Checkpoint& checkpoint) {
                       {"also", extras(plan, i)}});
   }
   const model::CacheLayout& cache = plan.cache;
-  const model::MemoryNeeds needs = model::memory_needs(checkpoint, kStepRows);
+  const model::MemoryNeeds needs = model::memory_needs(checkpoint, model::kPrefillChunk);
   const nlohmann::json out = {{"layers", layers},
                               {"draft_stages", plan.draft_stages},
                               {"prefill_cut", plan.cut},
@@ -118,11 +117,12 @@ void print_json(const model::Checkpoint& checkpoint) {
                               {"cache",
                                {{"block_tokens", model::kBlockTokens},
                                 {"block_bytes", cache.block_bytes},
-                                {"block_stride", cache.block_stride},
+                                {"block_stride", needs.block},
                                 {"state_bytes", cache.state_bytes},
                                 {"slot_bytes", cache.slot_bytes}}},
                               {"memory",
                                {{"weights", needs.weights},
+                                {"weights_copied", needs.copied},
                                 {"thousand_tokens", needs.thousand_tokens},
                                 {"request", needs.request},
                                 {"step_rows", needs.step_rows},

@@ -13,6 +13,7 @@
 #include "apps/tokenizer_choice.h"
 #include "base/units.h"
 #include "model/synth.h"
+#include "recipe/tokenizer.h"
 
 namespace galley::apps {
 namespace {
@@ -50,16 +51,16 @@ class ProgressBar {
 };
 
 Result<void> synth(Flags flags) {
-  GALLEY_TRY(const auto tokenizer, choose_tokenizer(flags.tokenizer));
+  std::string json(builtin_tokenizer_json());
+  if (!flags.tokenizer.empty()) {
+    GALLEY_TRY(json, read_input(flags.tokenizer));
+  }
+  GALLEY_TRY(const auto tokenizer, recipe::Tokenizer::from_json(json));
   GALLEY_TRY(flags.options.like, model::synth_like(flags.like));
   GALLEY_TRY(const Bytes engram, parse_bytes(flags.engram));
   flags.options.engram_bytes = static_cast<std::int64_t>(engram.value());
   flags.options.vocabulary = static_cast<int>(tokenizer->vocabulary_size());
   flags.options.seed = Seed(flags.seed);
-  std::string json(builtin_tokenizer_json());
-  if (!flags.tokenizer.empty()) {
-    GALLEY_TRY(json, read_input(flags.tokenizer));
-  }
   ProgressBar bar;
   std::uint64_t bytes = 0;
   GALLEY_CHECK_OK(

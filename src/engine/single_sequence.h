@@ -20,7 +20,8 @@ struct SingleSequenceOptions {
   std::string name;                 // of the model, for people
   std::int64_t context_tokens = 0;  // prompt + answer; 0: what the model was made for
   std::size_t waiting_max = 64;     // requests that wait for the one that runs
-  std::size_t prefill_chunk = 512;  // prompt tokens a step: how soon a cancel is noticed
+  std::size_t prefill_chunk =
+      model::kPrefillChunk;  // prompt tokens a step: how soon a cancel is noticed
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;  // where the checkpoint has a drafter; the answer is the same without
   Seed seed;           // of requests that send none

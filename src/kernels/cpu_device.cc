@@ -12,7 +12,10 @@
 #include "base/worker_pool.h"
 #include "kernels/device.h"
 #include "kernels/formats.h"
+#include "kernels/reference/ops.h"
+#include "kernels/reference/pack.h"
 #include "kernels/reference/quantise.h"
+#include "kernels/reference/vision.h"
 
 // The CPU device on reference kernels. Work is split so that each output value is computed by one
 // task, in the order the reference function fixes; the number of workers changes only who computes

@@ -7,9 +7,8 @@
 #include <span>
 
 #include "kernels/disk_table.h"
-#include "kernels/reference/ops.h"
-#include "kernels/reference/pack.h"
-#include "kernels/reference/vision.h"
+#include "kernels/operands.h"
+#include "kernels/row_format.h"
 #include "kernels/weight.h"
 
 // What computes: memory, in-order streams, events, and the operations of the network. The forward
@@ -111,8 +110,8 @@ struct MixArgs {
   std::size_t streams{};
   std::size_t hidden{};
   const float* x{};  // [rows, streams, H]
-  reference::MixWeights weights;
-  reference::MixOptions options;
+  MixWeights weights;
+  MixOptions options;
   float* pre{};   // [rows, streams]
   float* post{};  // [rows, streams]; null: head form, pre only
   float* comb{};  // [rows, streams, streams]
@@ -291,7 +290,7 @@ struct EngramHashArgs {
   std::span<const SequenceView> sequences;
   std::span<const std::int32_t* const>
       histories;  // one a sequence: compressed id by position, -1 is dead
-  const reference::EngramLayout* layout{};
+  const EngramLayout* layout{};
   int ngram{};
   int heads{};
   std::int64_t pad{};
@@ -319,7 +318,7 @@ struct EngramAddArgs {
   std::size_t streams{};
   std::size_t hidden{};
   const float* kv{};  // [rows, (streams + 1) * H]: keys, then the value
-  reference::EngramGate gate;
+  EngramGate gate;
   const std::uint8_t* is_image{};
   float* x{};      // [rows, streams, H], in place
   float* gates{};  // [rows, streams]
@@ -401,7 +400,7 @@ struct AddArgs {
 };
 
 struct GatherCellsArgs {
-  reference::PatchGrid grid;
+  PatchGrid grid;
   std::size_t side{};
   float* y{};  // [ceil(rows / side) * ceil(columns / side), width * side^2], row-major
 };

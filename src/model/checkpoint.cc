@@ -11,10 +11,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "kernels/formats.h"
+#include "model/arithmetic.h"
 #include "model/tensor_names.h"
+#include "model/weights.h"
 
 namespace galley::model {
 namespace {
@@ -24,9 +27,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kScale = ".scale";
 constexpr std::size_t kShardsMax = 4096;
+constexpr std::size_t kTokenMapBytesMax = std::size_t{64} << 20U;  // of the largest vocabulary
 constexpr std::size_t kIndexBytesMax = std::size_t{256} << 20U;
-constexpr int kFp4Block = 32;
-constexpr int kRowScaleBlock = 32;
 
 // ---- what the plan needs
 // ----------------------------------------------------------------------------------------
@@ -219,22 +221,9 @@ class SpecList {
   std::vector<TensorSpec> specs_;
 };
 
-std::string scale_name(std::string_view tensor) {
-  std::string scale(tensor);
-  if (scale.ends_with(kWeight)) {
-    scale.resize(scale.size() - kWeight.size());
-  }
-  scale += kScale;
-  return scale;
-}
-
 // Codes or scales of an engram table.
 bool is_table(std::string_view tensor) {
   return tensor.find(".engram.embed.") != std::string_view::npos;
-}
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
 }
 
 // ---- files
@@ -326,17 +315,27 @@ bool all_positive(const TensorView& view) {
   return true;
 }
 
-bool ids_below(const TensorView& view, std::int64_t limit) {
+// The first value outside [0, limit).
+std::optional<std::size_t> first_outside(const TensorView& view, std::int64_t limit) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(view.elements()); ++i) {
     const auto id = load<std::int64_t>(view.bytes, i);
     if (id < 0 || id >= limit) {
-      return false;
+      return i;
     }
   }
-  return true;
+  return std::nullopt;
 }
 
 }  // namespace
+
+std::string scale_name(std::string_view tensor) {
+  std::string scale(tensor);
+  if (scale.ends_with(kWeight)) {
+    scale.resize(scale.size() - kWeight.size());
+  }
+  scale += kScale;
+  return scale;
+}
 
 std::vector<TensorSpec> expected_tensors(const ModelPlan& plan) {
   const ModelConfig& config = plan.config;
@@ -441,7 +440,9 @@ const TensorView* Checkpoint::find(std::string_view released_name) const {
 Checkpoint::Sizes Checkpoint::sizes() const {
   Sizes sizes;
   for (const auto& [tensor, stored] : stored_) {
-    (is_table(tensor) ? sizes.tables : sizes.weights) += stored.view.bytes.size();
+    (is_table(tensor)          ? sizes.tables
+     : stored.owned != nullptr ? sizes.copied
+                               : sizes.weights) += stored.view.bytes.size();
   }
   return sizes;
 }
@@ -566,6 +567,34 @@ std::vector<std::int64_t> Checkpoint::ids(std::string_view tensor) const {
   return values;
 }
 
+Result<std::vector<std::int32_t>> Checkpoint::token_map() const {
+  const ModelConfig& config = plan_.config;
+  GALLEY_ASSERT(config.engram.has_value());
+  const fs::path path = directory_ / "engram_token_map.bin";
+  std::vector<std::int32_t> map(static_cast<std::size_t>(config.vocabulary));
+  const auto read = read_file(path.string(), Bytes(kTokenMapBytesMax));
+  if (!read) {
+    return in_step("the engram hash needs it",
+                   Error{read.error().code, read.error().what, path.string()});
+  }
+  const std::string& bytes = *read;
+  if (bytes.size() != map.size() * sizeof(std::uint32_t)) {
+    return fail(Code::kCorruption,
+                fmt::format("has {} bytes, want 4 for each of {} tokens", bytes.size(), map.size()),
+                path.string());
+  }
+  std::memcpy(map.data(), bytes.data(), bytes.size());
+  for (std::size_t id = 0; id < map.size(); ++id) {
+    if (map[id] < 0 || map[id] >= config.engram->compressed_vocabulary) {
+      return fail(
+          Code::kCorruption,
+          fmt::format("token {} maps to {}, outside the compressed vocabulary", id, map[id]),
+          path.string());
+    }
+  }
+  return map;
+}
+
 std::vector<Checkpoint::Problem> Checkpoint::structure_problems() const {
   std::vector<Problem> problems;
   for (const TensorSpec& spec : expected_tensors(plan_)) {
@@ -587,17 +616,36 @@ std::vector<Checkpoint::Problem> Checkpoint::value_problems() const {
   }
   for (const TensorSpec& spec : expected_tensors(plan_)) {
     const TensorView* const view = find(spec.name);
-    if (spec.kind == TensorKind::kIds && view != nullptr && view->dtype == Dtype::kI64 &&
-        !ids_below(*view, plan_.config.experts)) {
+    if (spec.kind != TensorKind::kIds || view == nullptr || view->shape != spec.shape ||
+        view->dtype != Dtype::kI64) {
+      continue;
+    }
+    if (const auto at = first_outside(*view, plan_.config.experts)) {
       problems.push_back({locate(spec.name),
-                          fmt::format("holds an expert id outside [0, {})", plan_.config.experts)});
+                          fmt::format("token {} goes to expert {}, want [0, {})",
+                                      *at / size(plan_.config.experts_per_token),
+                                      load<std::int64_t>(view->bytes, *at), plan_.config.experts)});
     }
   }
   return problems;
 }
 
-Result<std::vector<Checkpoint::Problem>> Checkpoint::verify(const fs::path& directory,
-                                                            bool values) {
+std::vector<Checkpoint::Problem> Checkpoint::engram_problems() const {
+  std::vector<Problem> problems;
+  if (!plan_.config.engram) {
+    return problems;
+  }
+  if (const auto map = token_map(); !map) {
+    problems.push_back({map.error().where, map.error().what});
+  }
+  if (const auto layouts = hash_layouts(plan_.config); !layouts) {
+    problems.push_back({(directory_ / "config.json").string() + ": " + layouts.error().where,
+                        layouts.error().what});
+  }
+  return problems;
+}
+
+Result<std::vector<Checkpoint::Problem>> Checkpoint::verify(const fs::path& directory) {
   GALLEY_TRY(const Checkpoint checkpoint, read(directory));
   std::vector<Problem> problems = checkpoint.structure_problems();
   std::set<std::string, std::less<>> known;
@@ -616,8 +664,7 @@ Result<std::vector<Checkpoint::Problem>> Checkpoint::verify(const fs::path& dire
            scale ? "is not expected: no quantised weight has these scales" : "is not expected"});
     }
   }
-  if (values) {
-    const std::vector<Problem> more = checkpoint.value_problems();
+  for (const auto& more : {checkpoint.value_problems(), checkpoint.engram_problems()}) {
     problems.insert(problems.end(), more.begin(), more.end());
   }
   return problems;

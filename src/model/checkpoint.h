@@ -27,11 +27,16 @@ enum class TensorKind : std::uint8_t {
 };
 
 struct TensorSpec {
-  std::string
-      name;  // released name of the data; its scales are `name` with .weight replaced by .scale
+  std::string name;  // released name of the data; scale_name() of it is that of the scales
   TensorKind kind{};
   std::vector<std::int64_t> shape;  // logical: FP4 bytes count two columns
 };
+
+inline constexpr int kFp4Block = 32;       // columns of an FP4 weight that share a scale
+inline constexpr int kRowScaleBlock = 32;  // channels of an engram row that share a scale
+
+// Released name of a tensor's scales: ".weight" becomes ".scale".
+[[nodiscard]] std::string scale_name(std::string_view tensor);
 
 // Every tensor the plan needs, in file order. Engram tables, vision and draft stages included.
 [[nodiscard]] std::vector<TensorSpec> expected_tensors(const ModelPlan& plan);
@@ -54,8 +59,15 @@ class Checkpoint {
   // The same matrix left on disk, to be read by row. Error: the file cannot be opened again.
   [[nodiscard]] Result<kernels::DiskTable> disk_table(std::string_view name) const;
 
+  // Token id -> compressed id, from engram_token_map.bin. Asserts that the model has engram layers.
+  // Error: the file is missing or does not fit the vocabularies.
+  [[nodiscard]] Result<std::vector<std::int32_t>> token_map() const;
+
+  // Bytes of all tensors: engram tables; those that were copied because the file keeps them
+  // transposed; the others.
   struct Sizes {
-    std::size_t weights{};  // bytes of all tensors but the engram tables
+    std::size_t weights{};
+    std::size_t copied{};
     std::size_t tables{};
   };
   [[nodiscard]] Sizes sizes() const;
@@ -69,9 +81,10 @@ class Checkpoint {
     std::string what;   // "is missing", "has shape [..], want [..]", ...
   };
   // Every difference between files and plan in `directory`: tensors that are missing, not expected,
-  // of a wrong shape, dtype or scale; with `values`, which reads all data, also what is not finite,
-  // scales that are not positive and expert ids out of range. Error: no config or no readable file.
-  static Result<std::vector<Problem>> verify(const std::filesystem::path& directory, bool values);
+  // of a wrong shape, dtype or scale, values that are not finite, scales that are not positive,
+  // expert ids out of range, an engram token map or tables that do not fit. Reads all data. Error:
+  // no config or no readable file.
+  static Result<std::vector<Problem>> verify(const std::filesystem::path& directory);
 
  private:
   struct Stored {
@@ -88,6 +101,7 @@ class Checkpoint {
   [[nodiscard]] std::string describe_mismatch(const TensorSpec& spec) const;
   [[nodiscard]] std::vector<Problem> structure_problems() const;
   [[nodiscard]] std::vector<Problem> value_problems() const;
+  [[nodiscard]] std::vector<Problem> engram_problems() const;
 
   std::filesystem::path directory_;
   ModelPlan plan_;

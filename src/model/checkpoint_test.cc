@@ -170,7 +170,7 @@ TEST(CheckpointNames, TransformersV4IsTheSameModel) {
       "model.layers.2.self_attn.compressor.indexer.scorer.weights_proj.weight"));
   const FolderForTest folder;
   checkpoint.write(folder.path());
-  const auto problems = Checkpoint::verify(folder.path(), true);
+  const auto problems = Checkpoint::verify(folder.path());
   ASSERT_TRUE(problems) << to_string(problems.error());
   EXPECT_TRUE(problems->empty()) << problems->front().where << " " << problems->front().what;
   expect_same(run(folder.path()), run(golden_folder("v4")));
@@ -255,6 +255,11 @@ TEST(CheckpointNames, NemoV41IsTheSameModel) {
   const FolderForTest folder;
   checkpoint.write(folder.path());
   expect_same(run(folder.path()), run(golden_folder("v41")));
+  // Transposed on the way in: memory of this process, not of the page cache. Nine layers of eight
+  // experts and three stages of four, three matrices of 64 x 64 in bfloat16 each.
+  const Checkpoint::Sizes sizes = Checkpoint::open(folder.path()).value().sizes();
+  EXPECT_EQ(sizes.copied, (std::size_t{9} * 8 + 3 * 4) * 3 * 64 * 64 * 2);
+  EXPECT_EQ(Checkpoint::open(golden_folder("v41")).value().sizes().copied, 0U);
 }
 
 // ---- wrong checkpoints
@@ -355,10 +360,11 @@ TEST(Checkpoint, RefusesExpertIdsOutOfRange) {
   const auto network = Network::load(folder.path(), *device, Numerics{});
   ASSERT_FALSE(network);
   EXPECT_EQ(network.error().what, "holds an expert id outside [0, 8)");
-  const auto problems = Checkpoint::verify(folder.path(), true);
+  const auto problems = Checkpoint::verify(folder.path());
   ASSERT_TRUE(problems);
   ASSERT_EQ(problems->size(), 1U);
   EXPECT_TRUE(problems->front().where.ends_with("model.safetensors: layers.1.ffn.gate.tid2eid"));
+  EXPECT_EQ(problems->front().what, "token 0 goes to expert 8, want [0, 8)");
 }
 
 TEST(Checkpoint, RefusesLyingFiles) {
@@ -416,7 +422,7 @@ TEST(Checkpoint, VerifyNamesEveryDifference) {
   checkpoint.tensors["mtp.1.attn_norm.weight"].shape = {64, 1};
   const FolderForTest folder;
   checkpoint.write(folder.path());
-  const auto problems = Checkpoint::verify(folder.path(), true);
+  const auto problems = Checkpoint::verify(folder.path());
   ASSERT_TRUE(problems) << to_string(problems.error());
   std::vector<std::string> lines;
   for (const Checkpoint::Problem& problem : *problems) {
@@ -435,6 +441,40 @@ TEST(Checkpoint, VerifyNamesEveryDifference) {
   };
   std::ranges::sort(want);
   EXPECT_EQ(lines, want);
+}
+
+// What hashes lead to: the token map beside the tensors, the tables, the routes by token id.
+TEST(Checkpoint, VerifyNamesWhatHashesNeed) {
+  struct Case {
+    const char* family;
+    std::function<void(CheckpointForTest&)> bend;
+    const char* where;  // end of the only problem's place
+    const char* what;   // part of its text
+  };
+  const Case cases[] = {
+      {"v41", [](auto& c) { c.token_map.clear(); }, "engram_token_map.bin",
+       "the engram hash needs it"},
+      {"v41", [](auto& c) { c.token_map += "more"; }, "engram_token_map.bin",
+       "has 1028 bytes, want 4 for each of 256 tokens"},
+      {"v41", [](auto& c) { c.token_map[4 * 7 + 3] = '\x80'; }, "engram_token_map.bin",
+       "token 7 maps to"},
+      {"v41", [](auto& c) { c.config["text_config"]["engram_vocab_size"] = 101; },
+       "config.json: engram_num_embeddings[0]", "hashes reach row"},
+      {"v4", [](auto& c) { c.tensors["layers.1.ffn.gate.tid2eid"].shape = {128, 4}; },
+       "layers.1.ffn.gate.tid2eid", "has shape [128, 4], want [256, 2]"},
+      {"v4", [](auto& c) { c.tensors["layers.1.ffn.gate.tid2eid"].bytes[16 * 200 + 7] = '\xff'; },
+       "layers.1.ffn.gate.tid2eid", "token 200 goes to expert -"}};
+  for (const Case& c : cases) {
+    CheckpointForTest checkpoint = CheckpointForTest::golden(c.family);
+    c.bend(checkpoint);
+    const FolderForTest folder;
+    checkpoint.write(folder.path());
+    const auto problems = Checkpoint::verify(folder.path());
+    ASSERT_TRUE(problems) << to_string(problems.error());
+    ASSERT_EQ(problems->size(), 1U) << c.what;
+    EXPECT_TRUE(problems->front().where.ends_with(c.where)) << problems->front().where;
+    EXPECT_NE(problems->front().what.find(c.what), std::string::npos) << problems->front().what;
+  }
 }
 
 TEST(Checkpoint, ReadsShardsAndRefusesAForeignPath) {

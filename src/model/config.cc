@@ -402,10 +402,14 @@ Result<ModelConfig> parse_config(std::string_view json) {
   GALLEY_CHECK_OK(read_yarn(fields, prefix, config));
 
   Fields top(root, "");
-  config.bos_token = top.integer("bos_token_id", 0, kVocabularyMax, 0);
-  config.eos_token = top.integer("eos_token_id", 0, kVocabularyMax, 1);
+  // Nothing reads them (the recipe knows the control tokens), but a config that is wrong here is
+  // not this checkpoint's.
+  const std::int64_t last_id = config.vocabulary - 1;
+  for (const char* const key : {"bos_token_id", "eos_token_id"}) {
+    top.integer(key, 0, last_id, 0);
+  }
   if (family == Family::kV41 && top.find("image_token_id") != nullptr) {
-    config.image_token = top.integer("image_token_id", 0, kVocabularyMax);
+    config.image_token = top.integer("image_token_id", 0, last_id);
   }
   if (top.error()) {
     return std::unexpected(*top.error());

@@ -108,8 +108,6 @@ struct ModelConfig {
   double mix_eps{};
   std::int64_t positions_max{};
   int quant_block{};  // side of an FP8 weight block: 128 (V4), 32 (V4.1)
-  std::int64_t bos_token{};
-  std::int64_t eos_token{};
   std::optional<std::int64_t> image_token;
   std::optional<EngramConfig> engram;
   std::optional<DraftConfig> draft;  // the number of stages is counted in the checkpoint

@@ -53,6 +53,9 @@ TEST(Config, NamesTheFieldThatIsWrong) {
       {"/quantization_config/weight_block_size", nlohmann::json::array({32, 64}),
        "quantization_config.weight_block_size"},
       {"/vision_config/num_attention_heads", 3, "vision_config.hidden_size"},
+      {"/bos_token_id", 256, "bos_token_id"},
+      {"/eos_token_id", 256, "eos_token_id"},
+      {"/image_token_id", 256, "image_token_id"},
       {"/model_type", "llama", "model_type"},
   };
   for (const Row& row : rows) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/arithmetic.h"
 
 namespace galley::model {
 namespace {
@@ -13,10 +14,6 @@ namespace {
 using kernels::Round;
 
 constexpr std::size_t kIndexBlock = 32;  // channels an FP4 scale of an index query
-
-std::size_t size(int value) {
-  return static_cast<std::size_t>(value);
-}
 
 kernels::Quantiser quantiser_of(kernels::RowCodec codec) {
   switch (codec) {

@@ -19,10 +19,11 @@ struct GoldenOutcome {
   std::string detail;  // why it failed, or what was compared
 };
 
-// Runs a golden set: a folder with v4/, v41/ and ops/ as tests/golden has them; every file that is
-// there is checked, shapes and parameters come from the files. Error: the folder or a checkpoint
-// cannot be read.
-// `only`: one part of it, as its outcomes are labelled ("ops", "v41/short"); empty: all.
+// Runs a golden set: a folder with v4/, v41/, ops/ and MANIFEST.json as tests/golden has them;
+// shapes and parameters come from the files. What is missing or garbled is an outcome that failed
+// and names file and tensor; so is a tensor that was compared with nothing. `only`: one part of it,
+// as its outcomes are labelled ("ops", "v41/short", "images"); empty: all. Error: the folder is
+// none.
 [[nodiscard]] Result<std::vector<GoldenOutcome>> check_golden_set(const std::filesystem::path& set,
                                                                   kernels::Device& device,
                                                                   std::string_view only = {});

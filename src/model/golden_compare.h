@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fmt/core.h>
 #include <functional>
 #include <iterator>
@@ -13,72 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/formats.h"
 #include "model/golden_check.h"
+#include "model/golden_file.h"
 #include "model/network.h"
-#include "model/safetensors.h"
 
 // What the checks of golden runs share: reading, comparing, recording.
 namespace galley::model {
-
-// ---- tensors of a golden file
-// -----------------------------------------------------------------------------------
-
-class Golden {
- public:
-  explicit Golden(const Safetensors& file) : file_(file) {}
-
-  [[nodiscard]] bool has(const std::string& tensor) const { return file_.find(tensor) != nullptr; }
-  [[nodiscard]] const std::vector<std::int64_t>& shape(const std::string& tensor) const {
-    return file_.find(tensor)->shape;
-  }
-
-  [[nodiscard]] std::vector<float> floats(const std::string& tensor) const {
-    const TensorView& view = *file_.find(tensor);
-    std::vector<float> out(static_cast<std::size_t>(view.elements()));
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] = view.dtype == Dtype::kBf16 ? kernels::from_bf16(at<std::uint16_t>(view, i))
-                                          : at<float>(view, i);
-    }
-    return out;
-  }
-  [[nodiscard]] std::vector<std::int64_t> integers(const std::string& tensor) const {
-    const TensorView& view = *file_.find(tensor);
-    std::vector<std::int64_t> out(static_cast<std::size_t>(view.elements()));
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      switch (bytes_of(view.dtype)) {
-        case 1:
-          out[i] = at<std::uint8_t>(view, i);
-          break;
-        case 2:
-          out[i] = at<std::int16_t>(view, i);
-          break;
-        case 4:
-          out[i] = at<std::int32_t>(view, i);
-          break;
-        default:
-          out[i] = at<std::int64_t>(view, i);
-      }
-    }
-    return out;
-  }
-  [[nodiscard]] std::vector<std::int32_t> tokens(const std::string& tensor) const {
-    const std::vector<std::int64_t> wide = integers(tensor);
-    return {wide.begin(), wide.end()};
-  }
-  [[nodiscard]] std::int64_t scalar(const std::string& tensor) const {
-    return integers(tensor).front();
-  }
-
- private:
-  template <class T>
-  static T at(const TensorView& view, std::size_t i) {
-    T value;
-    std::memcpy(&value, view.bytes.data() + i * sizeof(T), sizeof(T));
-    return value;
-  }
-  const Safetensors& file_;
-};
 
 // ---- comparing
 // --------------------------------------------------------------------------------------------------
@@ -106,7 +45,8 @@ class Report {
     double reference = 0;
     std::size_t worst = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
-      const double error = std::fabs(static_cast<double>(want[i]) - got[i]);
+      const double error =
+          want[i] == got[i] ? 0.0 : std::fabs(static_cast<double>(want[i]) - got[i]);
       squares += error * error;
       reference += static_cast<double>(want[i]) * want[i];
       if (!(error <= outcome.max_error)) {
@@ -138,6 +78,22 @@ class Report {
         {.name = prefix_ + name, .passed = holds, .detail = holds ? "" : std::move(detail)});
   }
 
+  // A failure for every tensor that is missing or garbled, which may have ended the check early; if
+  // there is none, for every one that nobody read, less those that `exempt` says no check can use.
+  void file_problems(const Golden& golden, const std::function<bool(const std::string&)>& exempt) {
+    for (const auto& [tensor, what] : golden.problems()) {
+      require(tensor, false, what);
+    }
+    if (!golden.problems().empty()) {
+      return;
+    }
+    for (const std::string& tensor : golden.unread()) {
+      if (!exempt(tensor)) {
+        require(tensor, false, "is compared with nothing");
+      }
+    }
+  }
+
   [[nodiscard]] std::vector<GoldenOutcome> take() { return std::move(outcomes_); }
 
  private:
@@ -156,22 +112,26 @@ inline std::vector<float> select_rows(std::span<const float> values,
   return out;
 }
 
-// Lists a row as sets: the number of rows whose sets differ, rows with `skip` left out.
+// Lists of `rows` rows, compared as sets: the number of rows that differ, rows with `skip` left
+// out. Lists may be padded to other widths.
 inline std::size_t differing_rows(std::span<const std::int64_t> want,
-                                  std::size_t want_width,
                                   std::span<const std::int64_t> got,
-                                  std::size_t got_width,
-                                  const std::function<bool(std::size_t)>& skip) {
-  const auto set_of = [](std::span<const std::int64_t> row) {
+                                  std::size_t rows,
+                                  const std::function<bool(std::size_t)>& skip = {}) {
+  if (rows == 0 || want.size() % rows != 0 || got.size() % rows != 0) {
+    return std::max<std::size_t>(rows, 1);
+  }
+  const auto set_of = [rows](std::span<const std::int64_t> lists, std::size_t r) {
+    const std::size_t width = lists.size() / rows;
     std::vector<std::int64_t> kept;
-    std::ranges::copy_if(row, std::back_inserter(kept), [](std::int64_t v) { return v >= 0; });
+    std::ranges::copy_if(lists.subspan(r * width, width), std::back_inserter(kept),
+                         [](std::int64_t v) { return v >= 0; });
     std::ranges::sort(kept);
     return kept;
   };
   std::size_t different = 0;
-  for (std::size_t r = 0; r * want_width < want.size(); ++r) {
-    different += !skip(r) && set_of(want.subspan(r * want_width, want_width)) !=
-                                 set_of(got.subspan(r * got_width, got_width));
+  for (std::size_t r = 0; r < rows; ++r) {
+    different += !(skip && skip(r)) && set_of(want, r) != set_of(got, r);
   }
   return different;
 }
@@ -203,6 +163,16 @@ class Recorder final : public Probe {
   std::map<int, std::pair<std::vector<float>, std::vector<float>>> force;
   std::map<std::string, std::vector<float>> values;
   std::map<std::string, std::vector<std::int64_t>> lists;
+
+  // What was seen of `what`; empty when nothing was.
+  [[nodiscard]] std::vector<float> value(const std::string& what) const {
+    const auto it = values.find(what);
+    return it == values.end() ? std::vector<float>() : it->second;
+  }
+  [[nodiscard]] std::vector<std::int64_t> list(const std::string& what) const {
+    const auto it = lists.find(what);
+    return it == lists.end() ? std::vector<std::int64_t>() : it->second;
+  }
 
   void floats(std::string_view block,
               std::string_view what,

@@ -1,14 +1,16 @@
 #pragma once
 
+#include <filesystem>
 #include <vector>
 
 #include "model/golden_check.h"
-#include "model/safetensors.h"
 
 namespace galley::model {
 
-// Every operation of an ops.safetensors against kernels/reference: formats and quantisers exactly,
-// formulas to 1e-5 x max(1, largest magnitude).
-[[nodiscard]] std::vector<GoldenOutcome> check_golden_ops(const Safetensors& ops);
+// Single operations, compared with `folder`/ops.safetensors; an outcome a tensor, and one for each
+// that is missing, garbled or compared with nothing. Shapes are those of the operations and the
+// same in every set. Error: a file cannot be read.
+[[nodiscard]] Result<std::vector<GoldenOutcome>> check_golden_ops(
+    const std::filesystem::path& folder);
 
 }  // namespace galley::model

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "model/image_resize.h"
 
 namespace galley::model {
@@ -38,7 +39,7 @@ void check_preprocessing(const VisionConfig& config,
   }
   const Image resized = fit_into(*image, plan->width, plan->height);
   std::vector<float> want;
-  for (const std::int64_t value : golden.integers("resized_u8")) {
+  for (const std::int64_t value : golden.integers("resized_u8", {0, 255})) {
     want.push_back(static_cast<float>(value));
   }
   report.compare("resized_u8", want, as_floats(resized.rgb), {.max_abs = 0});
@@ -72,29 +73,30 @@ VisionLimits limits_of(const Numerics& numerics) {
 
 void check_inside(const Golden& golden,
                   const Recorder& recorder,
+                  const ModelPlan& plan,
                   int layer,
-                  std::size_t topk_stride,
+                  std::size_t tokens,
                   Report& report) {
-  const auto never = [](std::size_t) { return false; };
-  for (const char* const what : {"router_idx", "topk", "engram_ids"}) {
+  const LayerPlan& role = plan.layers[static_cast<std::size_t>(layer)];
+  const auto lists = [&](const char* what) {
     const std::string name = fmt::format("nq.L{}.{}", layer, what);
-    if (!golden.has(name)) {
-      continue;
-    }
-    const std::vector<std::int64_t>& got = recorder.lists.at(fmt::format("{}.{}", layer, what));
-    const auto rows = static_cast<std::size_t>(golden.shape(name)[0]);
-    if (std::string_view(what) == "engram_ids") {
-      report.count(name, mismatches(golden.integers(name), got), rows, 0);
-      continue;
-    }
-    const auto width = static_cast<std::size_t>(golden.shape(name)[1]);
-    const std::size_t stride = std::string_view(what) == "topk" ? topk_stride : width;
-    report.count(name, differing_rows(golden.integers(name), width, got, stride, never), rows, 0);
+    report.count(name,
+                 differing_rows(golden.integers(name),
+                                recorder.list(fmt::format("{}.{}", layer, what)), tokens),
+                 tokens, 0);
+  };
+  lists("router_idx");
+  if (role.list_source == layer) {
+    lists("topk");
   }
-  const std::string gate = fmt::format("nq.L{}.engram_gate", layer);
-  if (golden.has(gate)) {
-    report.compare(gate, golden.floats(gate),
-                   recorder.values.at(fmt::format("{}.engram_gate", layer)), {.max_abs = 2e-4});
+  if (role.engram) {
+    const std::string ids = fmt::format("nq.L{}.engram_ids", layer);
+    report.count(
+        ids, mismatches(golden.integers(ids), recorder.list(fmt::format("{}.engram_ids", layer))),
+        tokens, 0);
+    const std::string gate = fmt::format("nq.L{}.engram_gate", layer);
+    report.compare(gate, golden.floats(gate), recorder.value(fmt::format("{}.engram_gate", layer)),
+                   {.max_abs = 2e-4});
   }
 }
 
@@ -115,8 +117,22 @@ Result<void> check_vision(Network& network,
     check_preprocessing(*config.vision, directory, golden, report);
   }
   // The golden's own pixels, so that another bicubic does not spoil the rest.
-  const std::vector<std::int64_t> pixels = golden.integers("resized_u8");
-  const std::vector<std::int64_t>& shape = golden.shape("resized_u8");
+  const std::vector<std::int64_t> pixels = golden.integers("resized_u8", {0, 255});
+  const std::vector<std::int64_t> shape =
+      golden.has("resized_u8") ? golden.shape("resized_u8") : std::vector<std::int64_t>();
+  golden.require("resized_u8", shape.size() == 3 && shape[2] == 3, "want shape [h, w, 3]");
+  const std::vector<std::int32_t> ids = golden.tokens("ids", config.vocabulary);
+  const std::vector<std::int64_t> rows = golden.integers("rows", {0, std::ssize(ids) - 1});
+  const auto image = static_cast<std::int32_t>(*config.image_token);
+  const auto first = std::ranges::find(ids, image);
+  const auto count = std::ranges::count(ids, image);
+  golden.require("ids",
+                 count > 0 && std::all_of(first, first + std::min(count, ids.end() - first),
+                                          [image](std::int32_t id) { return id == image; }),
+                 fmt::format("want one run of image tokens ({})", image));
+  if (!golden.problems().empty()) {
+    return {};
+  }
   const Image resized{
       static_cast<int>(shape[1]), static_cast<int>(shape[0]), {pixels.begin(), pixels.end()}};
   const Result<ImagePlan> plan = plan_image(*config.vision, resized.width, resized.height);
@@ -126,11 +142,8 @@ Result<void> check_vision(Network& network,
   }
   const ImageFeatures features = tower->encode({*plan, to_patches(resized, config.vision->patch)});
 
-  const std::vector<std::int32_t> ids = golden.tokens("ids");
-  const auto first = std::ranges::find(ids, static_cast<std::int32_t>(*config.image_token));
-  const auto count = std::ranges::count(ids, static_cast<std::int32_t>(*config.image_token));
   const ImageSpan span = tower->splice(*plan, features.tokens, first - ids.begin());
-  if (golden.has(limits.tag + "vit")) {
+  if (!limits.exact) {  // the tower has no fake quantisation: `nq.` repeats `f32.`
     report.compare(limits.tag + "vit", golden.floats(limits.tag + "vit"), features.patches,
                    limits.tower);
     report.compare(limits.tag + "aligned", golden.floats(limits.tag + "aligned"), features.tokens,
@@ -153,11 +166,11 @@ Result<void> check_vision(Network& network,
   const SequenceRows part{.sequence = sequence.get(), .tokens = ids, .embeddings = embeddings};
   GALLEY_TRY(const ForwardResult result, network.forward({&part, 1}, {.probe = &recorder}));
   for (int layer = 0; layer < config.layers && limits.exact; ++layer) {
-    check_inside(golden, recorder, layer, static_cast<std::size_t>(config.index_topk), report);
+    check_inside(golden, recorder, network.plan(), layer, ids.size(), report);
   }
   const auto vocabulary = static_cast<std::size_t>(config.vocabulary);
   report.compare(limits.tag + "logits", golden.floats(limits.tag + "logits"),
-                 select_rows(result.logits, vocabulary, golden.integers("rows")), limits.logits);
+                 select_rows(result.logits, vocabulary, rows), limits.logits);
   const std::vector<std::int64_t> best = argmax_rows(result.logits, vocabulary);
   const auto allowed =
       limits.exact
@@ -170,20 +183,26 @@ Result<void> check_vision(Network& network,
 
 Result<std::vector<GoldenOutcome>> check_image_plans(const fs::path& manifest,
                                                      const ModelConfig& config) {
-  std::ifstream in(manifest, std::ios::binary);
-  const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
-  if (json.is_discarded()) {
-    return fail(Code::kCorruption, "is not JSON", manifest.string());
+  constexpr std::size_t kManifestBytesMax = std::size_t{16} << 20U;
+  GALLEY_TRY(const std::string text, read_file(manifest.string(), Bytes(kManifestBytesMax)));
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("images") || !json["images"].is_object()) {
+    return fail(Code::kCorruption, "want an object with `images`", manifest.string());
+  }
+  if (!config.vision) {
+    return fail(Code::kInvalidArgument, "has image plans, the checkpoint no vision tower",
+                manifest.string());
   }
   Report report("images ");
-  if (!config.vision || !json.contains("images")) {
-    return report.take();
-  }
   VisionConfig release = *config.vision;
   release.tokens_max = kReleaseTokensMax;
   release.pixels_min = kReleasePixelsMin;
   for (const auto& [set, vision] : {std::pair{"tiny", *config.vision}, {"release", release}}) {
-    const nlohmann::json images = json["images"].value(set, nlohmann::json::object());
+    const nlohmann::json images = json["images"].value(set, nlohmann::json());
+    if (!images.is_object() || images.empty()) {
+      report.require(set, false, "has no plans");
+      continue;
+    }
     for (const auto& [size, want] : images.items()) {
       long long width = 0;
       long long height = 0;

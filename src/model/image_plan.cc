@@ -4,14 +4,11 @@
 #include <cmath>
 #include <fmt/core.h>
 
+#include "base/ceil_div.h"
 #include "model/image.h"
 
 namespace galley::model {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 std::int64_t truncated(double value) {
   return static_cast<std::int64_t>(value);

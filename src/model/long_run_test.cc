@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/cpu_count.h"
 #include "base/random.h"
 #include "base/real_clock.h"
 #include "model/network.h"
@@ -49,8 +50,7 @@ class LongRun : public testing::Test {
     const auto done = synthesise(options, folder_, {});
     ASSERT_TRUE(done) << to_string(done.error());
     say("written", begin);
-    device_ =
-        kernels::create_cpu_device(static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+    device_ = kernels::create_cpu_device(cpu_count());
     auto network = Network::load(folder_, *device_, {});
     ASSERT_TRUE(network) << to_string(network.error());
     network_ = std::move(*network);

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "model/arithmetic.h"
+
 namespace galley::model {
 namespace {
-
-std::size_t size(int value) {
-  return static_cast<std::size_t>(value);
-}
 
 // Floats a row that compressor and indexer of a layer leave behind (forward.cc, "compression and
 // selection").
@@ -87,6 +85,7 @@ MemoryNeeds memory_needs(const Checkpoint& checkpoint, std::size_t step_rows) {
   const Checkpoint::Sizes sizes = checkpoint.sizes();
   MemoryNeeds needs;
   needs.weights = sizes.weights;
+  needs.copied = sizes.copied;
   needs.tables_on_disk = sizes.tables;
   needs.block = cache.block_stride;
   needs.thousand_tokens = (kThousand + kBlock - 1) / kBlock * cache.block_stride;

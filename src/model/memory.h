@@ -9,6 +9,7 @@ namespace galley::model {
 // What running a checkpoint takes, in bytes.
 struct MemoryNeeds {
   std::size_t weights{};          // mapped; in memory once touched, shared with other processes
+  std::size_t copied{};           // weights stored transposed: in the memory of each process
   std::size_t tables_on_disk{};   // engram tables: read by row, never resident
   std::size_t block{};            // 128 tokens of cache
   std::size_t thousand_tokens{};  // of one sequence, in whole blocks

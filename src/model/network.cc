@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/reference/ops.h"
 #include "model/forward.h"
 
 namespace galley::model {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kernels/reference/pack.h"
+#include "kernels/row_format.h"
 #include "model/config.h"
 
 namespace galley::model {
@@ -97,6 +97,10 @@ struct ModelPlan {
     return parts * static_cast<std::size_t>(config.hidden);
   }
 };
+
+// Rows of a step: prompt tokens fed at a time where nothing asks for fewer, and what `inspect`
+// counts scratch memory for.
+inline constexpr std::size_t kPrefillChunk = 512;
 
 // `draft_stages`: number of `mtp.N` prefixes in the checkpoint. Error: kInvalidArgument naming the
 // rule that fails.

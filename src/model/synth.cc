@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "kernels/formats.h"
 #include "kernels/reference/ops.h"
@@ -25,8 +26,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kShardBytes = std::int64_t{4} << 30;
-constexpr int kFp4Block = 32;
-constexpr int kRowScaleBlock = 32;
 // One channel in this many is an outlier, as large as kOutlier ordinary ones.
 constexpr std::uint32_t kOutlierEvery = 256;
 constexpr float kOutlier = 8.0F;
@@ -34,7 +33,7 @@ constexpr float kOutlier = 8.0F;
 // ---- shapes (spec model 1.1, 1.2)
 // -------------------------------------------------------------------------------
 
-// A released model's sizes.
+// A released model's sizes, from the config.json of each.
 struct Shape {
   int layers;
   int hidden;
@@ -92,28 +91,28 @@ Shape shape_of(const SynthOptions& options) {
   return shape;
 }
 
-Result<void> check(const SynthOptions& options) {
-  if (options.layers.value_or(kV41LayersMin) < 1 ||
-      (options.like == SynthLike::kV41Flash &&
-       options.layers.value_or(kV41LayersMin) < kV41LayersMin)) {
-    return fail(
-        Code::kInvalidArgument,
-        fmt::format("{} layers are too few, V4.1 needs {}, V4 one", *options.layers, kV41LayersMin),
-        "layers");
+Result<void> check_size(const char* name, std::int64_t size, std::int64_t low, std::int64_t high) {
+  if (size < low || size > high) {
+    return fail(Code::kInvalidArgument, fmt::format("want {} to {}, got {}", low, high, size),
+                name);
   }
-  if (options.hidden.value_or(kFp4Block) < kFp4Block ||
-      options.hidden.value_or(kFp4Block) % kFp4Block != 0) {
+  return {};
+}
+
+Result<void> check(const SynthOptions& options) {
+  const int layers_min = options.like == SynthLike::kV41Flash ? kV41LayersMin : 1;
+  GALLEY_CHECK_OK(
+      check_size("layers", options.layers.value_or(layers_min), layers_min, kSynthLayersMax));
+  GALLEY_CHECK_OK(
+      check_size("hidden", options.hidden.value_or(kFp4Block), kFp4Block, kSynthHiddenMax));
+  if (options.hidden.value_or(kFp4Block) % kFp4Block != 0) {
     return fail(Code::kInvalidArgument,
                 fmt::format("{} is not a multiple of {}, an FP4 block", *options.hidden, kFp4Block),
                 "hidden");
   }
-  if (options.experts.value_or(1) < 1) {
-    return fail(Code::kInvalidArgument, "want at least one", "experts");
-  }
-  if (options.engram_bytes < 0) {
-    return fail(Code::kInvalidArgument, "want a size", "engram");
-  }
-  return {};
+  GALLEY_CHECK_OK(check_size("experts", options.experts.value_or(1), 1, kSynthExpertsMax));
+  GALLEY_CHECK_OK(check_size("engram", options.engram_bytes, 0, kSynthEngramBytesMax));
+  return check_size("vocabulary", options.vocabulary, 2, kSynthVocabularyMax);
 }
 
 Json last_layers(int layers, int lowest) {
@@ -188,10 +187,8 @@ Json v4_config(const SynthOptions& options, const Shape& shape) {
   json.update(common_fields(options, shape));
   Json ratios = Json::array();
   for (int layer = 0; layer < shape.layers; ++layer) {
-    const bool pro = options.like == SynthLike::kV4Pro;
-    const int first = pro ? 128 : 0;
-    const bool csa = layer % 2 == (pro ? 1 : 0);
-    ratios.push_back(layer < 2 ? first : csa ? 4 : 128);
+    const int first = options.like == SynthLike::kV4Pro ? 128 : 0;
+    ratios.push_back(layer < 2 ? first : layer % 2 == 0 ? 4 : 128);
   }
   ratios.insert(ratios.end(), kDraftStages, 0);
   json["compress_ratios"] = ratios;
@@ -380,10 +377,6 @@ struct Entry {
   }
 };
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
 bool stored_in_f32(std::string_view name) {
   return name.find("hc_") != std::string_view::npos || name.ends_with("attn_sink") ||
          name.ends_with("gate.bias") || name.ends_with("gate.bias_vl") || name.ends_with(".ape");
@@ -417,11 +410,7 @@ void add_entries(const TensorSpec& spec, int quant_block, std::vector<Entry>& en
   }
   entries.push_back(std::move(data));
   if (!scales.empty()) {
-    std::string name = spec.name;
-    constexpr std::string_view kWeight = ".weight";
-    GALLEY_ASSERT(name.ends_with(kWeight));
-    name.replace(name.size() - kWeight.size(), kWeight.size(), ".scale");
-    entries.push_back({.name = std::move(name),
+    entries.push_back({.name = scale_name(spec.name),
                        .dtype = Dtype::kF8E8m0,
                        .shape = std::move(scales),
                        .spec = &spec,
@@ -696,6 +685,21 @@ Result<void> make_empty_directory(const fs::path& directory) {
   return {};
 }
 
+// Better said now than after an hour of writing.
+Result<void> check_space(const fs::path& directory, std::uint64_t bytes) {
+  constexpr std::uint64_t kOthers = std::uint64_t{64}
+                                    << 20U;  // headers, index, token map, tokenizer
+  std::error_code error;
+  const fs::space_info space = fs::space(directory, error);
+  if (!error && space.available < bytes + kOthers) {
+    return fail(Code::kUnavailable,
+                fmt::format("needs {:.2f} GB, {:.2f} GB are free", static_cast<double>(bytes) / 1e9,
+                            static_cast<double>(space.available) / 1e9),
+                directory.string());
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<SynthLike> synth_like(std::string_view name) {
@@ -726,7 +730,6 @@ Result<void> synthesise(const SynthOptions& options,
   GALLEY_TRY(const std::string config_text, synth_config(options));
   GALLEY_TRY(ModelConfig config, parse_config(config_text));
   GALLEY_TRY(const ModelPlan plan, make_plan(std::move(config), kDraftStages));
-  GALLEY_CHECK_OK(make_empty_directory(directory));
   const std::vector<TensorSpec> specs = expected_tensors(plan);
   std::vector<Entry> entries;
   std::uint64_t total = 0;
@@ -736,6 +739,8 @@ Result<void> synthesise(const SynthOptions& options,
   for (const Entry& entry : entries) {
     total += static_cast<std::uint64_t>(entry.bytes());
   }
+  GALLEY_CHECK_OK(make_empty_directory(directory));
+  GALLEY_CHECK_OK(check_space(directory, total));
   Progress progress(report, total);
   const auto shards = split(entries);
   Json weight_map = Json::object();

@@ -19,6 +19,13 @@ enum class SynthLike : std::uint8_t { kV4Flash, kV4Pro, kV41Flash };
 // Error: kInvalidArgument for a name other than v4-flash, v4-pro, v4.1-flash.
 [[nodiscard]] Result<SynthLike> synth_like(std::string_view name);
 
+// The largest a checkpoint can be made: well above the released models.
+inline constexpr int kSynthLayersMax = 256;
+inline constexpr int kSynthHiddenMax = 1 << 15;
+inline constexpr int kSynthExpertsMax = 1024;
+inline constexpr int kSynthVocabularyMax = 1 << 20;
+inline constexpr std::int64_t kSynthEngramBytesMax = std::int64_t{1} << 40;
+
 // What is absent is as in the released model.
 struct SynthOptions {
   SynthLike like{};
@@ -45,7 +52,7 @@ using SynthProgress = std::function<void(std::uint64_t done, std::uint64_t total
 // with block scales, BF16, F32. Values resemble trained ones: some channels are much larger than
 // the others, the router prefers some experts, norms lie around one. A seed gives the same bytes on
 // every machine; memory stays at some MiB. config.json is written last, and without it nothing is a
-// checkpoint. Errors: kInvalidArgument, kUnavailable when the disk fails.
+// checkpoint. Errors: kInvalidArgument, kUnavailable when the disk is too full or fails.
 [[nodiscard]] Result<void> synthesise(const SynthOptions& options,
                                       const std::filesystem::path& directory,
                                       const SynthProgress& progress);

@@ -63,7 +63,7 @@ TEST(Synth, WholeAndFiniteInEveryFamily) {
     });
     ASSERT_TRUE(done) << to_string(done.error());
     EXPECT_EQ(last, total);
-    const auto problems = Checkpoint::verify(folder, true);
+    const auto problems = Checkpoint::verify(folder);
     ASSERT_TRUE(problems) << to_string(problems.error());
     for (const Checkpoint::Problem& problem : *problems) {
       ADD_FAILURE() << problem.where << " " << problem.what;
@@ -172,8 +172,17 @@ TEST(Synth, FullSizeIsTheReleasedModel) {
   EXPECT_EQ(v4.config.draft->target_layers, (std::vector{40, 41, 42}));
   const ModelPlan pro = plan_of({.like = SynthLike::kV4Pro, .vocabulary = 129'280});
   EXPECT_EQ(pro.config.draft->target_layers, (std::vector{58, 59, 60}));
-  EXPECT_EQ(pro.layers[0].role, LayerRole::kHca);
-  EXPECT_EQ(pro.layers[3].role, LayerRole::kCsa);
+  EXPECT_EQ(pro.config.layers, 61);
+  EXPECT_EQ(pro.config.q_lora_rank, 1536);
+  EXPECT_EQ(pro.config.o_groups, 16);
+  EXPECT_EQ(pro.config.o_lora_rank, 1024);
+  EXPECT_EQ(pro.config.index_heads, 64);
+  EXPECT_EQ(pro.config.index_topk, 1024);
+  std::vector<int> ratios = {128, 128};  // its config.json: then 4 and 128 by turns, 4 last
+  while (ratios.size() < 61) {
+    ratios.push_back(ratios.size() % 2 == 0 ? 4 : 128);
+  }
+  EXPECT_EQ(pro.config.compress_ratios, ratios);
 }
 
 TEST(Synth, EngramTablesTakeTheirBytes) {
@@ -183,6 +192,20 @@ TEST(Synth, EngramTablesTakeTheirBytes) {
   const auto bytes =
       static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{}) * (256 + 8));
   EXPECT_NEAR(bytes / (100 << 20), 1.0, 0.05);  // primes lie above the bucket base
+}
+
+TEST(Synth, AFullDiskIsSaidBeforeAnythingIsWritten) {
+  SynthOptions options = kTinyV4;
+  options.experts = 64;
+  options.hidden = kSynthHiddenMax;
+  options.layers = kSynthLayersMax;  // 13 TB
+  const fs::path folder = fresh_folder("disk");
+  const auto done = synthesise(options, folder, {});
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::kUnavailable);
+  EXPECT_NE(done.error().what.find("GB are free"), std::string::npos) << done.error().what;
+  EXPECT_TRUE(fs::is_empty(folder));
+  fs::remove_all(folder);
 }
 
 TEST(Synth, WrongSizesAndFullFoldersAreRefused) {
@@ -197,6 +220,23 @@ TEST(Synth, WrongSizesAndFullFoldersAreRefused) {
   options.experts = 0;
   EXPECT_EQ(where(options), "experts");
   EXPECT_FALSE(synth_like("v5"));
+  const auto refused = [](auto SynthOptions::* field, auto most) {
+    SynthOptions largest = kTinyV41;
+    largest.*field = most;
+    SynthOptions larger = kTinyV41;
+    larger.*field = most + 1;
+    const auto result = synth_config(larger);
+    return synth_config(largest).has_value() && !result &&
+           result.error().what.find(fmt::format("to {}, got {}", most, most + 1)) !=
+               std::string::npos;
+  };
+  EXPECT_TRUE(refused(&SynthOptions::layers, kSynthLayersMax));
+  EXPECT_TRUE(refused(&SynthOptions::experts, kSynthExpertsMax));
+  EXPECT_TRUE(refused(&SynthOptions::vocabulary, kSynthVocabularyMax));
+  EXPECT_TRUE(refused(&SynthOptions::engram_bytes, kSynthEngramBytesMax));
+  options = kTinyV4;
+  options.hidden = kSynthHiddenMax + 32;
+  EXPECT_EQ(where(options), "hidden");
 
   const fs::path folder = fresh_folder("full");
   fs::create_directories(folder);

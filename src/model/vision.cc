@@ -8,17 +8,15 @@
 
 #include "base/check.h"
 #include "kernels/formats.h"
+#include "kernels/reference/ops.h"
 #include "model/arena.h"
+#include "model/arithmetic.h"
 #include "model/image_resize.h"
 
 namespace galley::model {
 namespace {
 
 constexpr float kVisionEps = 1e-6F;  // of every norm in the tower, whatever the text model has
-
-std::size_t size(int value) {
-  return static_cast<std::size_t>(value);
-}
 
 VisionWeights::Linear linear_of(const Checkpoint& checkpoint, const std::string& name, bool bias) {
   return {checkpoint.matrix(name + ".weight"),
@@ -167,7 +165,7 @@ class VisionTower::Pass {
   }
 
   // Tokens from the patches of their cells.
-  float* align(const kernels::reference::PatchGrid& grid, std::size_t tokens) {
+  float* align(const kernels::PatchGrid& grid, std::size_t tokens) {
     const std::size_t side = size(tower_.config_.downsample);
     float* const cells = arena_.floats(tokens * grid.width * side * side);
     tower_.stream_->gather_cells({.grid = grid, .side = side, .y = cells});

@@ -306,7 +306,8 @@ class V4Vision : public testing::Test {
   // The prompt of the reference run.
   static Prompt reference_prompt(const Golden& golden, std::size_t hidden) {
     Prompt prompt;
-    prompt.tokens = golden.tokens("ids");
+    const std::vector<std::int64_t> ids = golden.integers("ids");
+    prompt.tokens.assign(ids.begin(), ids.end());
     prompt.rows = golden.floats("rows");
     prompt.embeddings.assign(prompt.tokens.size(), nullptr);
     const auto first = static_cast<std::size_t>(golden.scalar("first"));

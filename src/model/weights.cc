@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "base/file.h"
+#include "kernels/reference/ops.h"
 
 namespace galley::model {
 namespace {
@@ -119,52 +118,12 @@ void bind_compression(
   }
 }
 
-constexpr std::size_t kTokenMapBytesMax = std::size_t{64} << 20U;  // kVocabularyMax ids
-
-Result<std::vector<std::int32_t>> load_token_map(const Checkpoint& checkpoint) {
-  const ModelConfig& config = checkpoint.plan().config;
-  const auto path = checkpoint.directory() / "engram_token_map.bin";
-  std::vector<std::int32_t> map(static_cast<std::size_t>(config.vocabulary));
-  const auto read = read_file(path.string(), Bytes(kTokenMapBytesMax));
-  if (!read) {
-    return in_step("the engram hash needs it",
-                   Error{read.error().code, read.error().what, path.string()});
-  }
-  const std::string& bytes = *read;
-  if (bytes.size() != map.size() * sizeof(std::uint32_t)) {
-    return fail(Code::kCorruption,
-                fmt::format("has {} bytes, want 4 for each of {} tokens", bytes.size(), map.size()),
-                path.string());
-  }
-  std::memcpy(map.data(), bytes.data(), bytes.size());
-  for (std::size_t id = 0; id < map.size(); ++id) {
-    if (map[id] < 0 || map[id] >= config.engram->compressed_vocabulary) {
-      return fail(
-          Code::kCorruption,
-          fmt::format("token {} maps to {}, outside the compressed vocabulary", id, map[id]),
-          path.string());
-    }
-  }
-  return map;
-}
-
 Result<void> bind_engram(const Checkpoint& checkpoint,
                          ModelWeights& weights,
                          std::optional<Error>& error) {
   const EngramConfig& engram = *checkpoint.plan().config.engram;
-  std::vector<kernels::reference::EngramLayout> layouts =
-      kernels::reference::engram_layouts({.layers = engram.layers,
-                                          .vocabulary = engram.vocabulary,
-                                          .ngram = engram.ngram_max,
-                                          .heads = engram.heads,
-                                          .compressed_vocabulary = engram.compressed_vocabulary});
+  GALLEY_TRY(std::vector<kernels::EngramLayout> layouts, hash_layouts(checkpoint.plan().config));
   for (std::size_t i = 0; i < engram.layers.size(); ++i) {
-    if (layouts[i].rows > engram.table_rows[i]) {
-      return fail(Code::kInvalidArgument,
-                  fmt::format("hashes reach row {}, the table has {}", layouts[i].rows,
-                              engram.table_rows[i]),
-                  fmt::format("engram_num_embeddings[{}]", i));
-    }
     const Binder binder(checkpoint, fmt::format("layers.{}.engram.", engram.layers[i]), error);
     EngramWeights& out =
         weights.layers[static_cast<std::size_t>(engram.layers[i])].engram.emplace();
@@ -175,7 +134,7 @@ Result<void> bind_engram(const Checkpoint& checkpoint,
     out.k_weight = binder.vector("k_weight");
     out.layout = std::move(layouts[i]);
   }
-  GALLEY_TRY(weights.token_map, load_token_map(checkpoint));
+  GALLEY_TRY(weights.token_map, checkpoint.token_map());
   return {};
 }
 
@@ -211,6 +170,25 @@ DraftWeights bind_draft(const Checkpoint& checkpoint, std::optional<Error>& erro
 }
 
 }  // namespace
+
+Result<std::vector<kernels::EngramLayout>> hash_layouts(const ModelConfig& config) {
+  const EngramConfig& engram = *config.engram;
+  std::vector<kernels::EngramLayout> layouts =
+      kernels::reference::engram_layouts({.layers = engram.layers,
+                                          .vocabulary = engram.vocabulary,
+                                          .ngram = engram.ngram_max,
+                                          .heads = engram.heads,
+                                          .compressed_vocabulary = engram.compressed_vocabulary});
+  for (std::size_t i = 0; i < engram.layers.size(); ++i) {
+    if (layouts[i].rows > engram.table_rows[i]) {
+      return fail(Code::kInvalidArgument,
+                  fmt::format("hashes reach row {}, the table has {}", layouts[i].rows,
+                              engram.table_rows[i]),
+                  fmt::format("engram_num_embeddings[{}]", i));
+    }
+  }
+  return layouts;
+}
 
 Result<ModelWeights> bind_weights(const Checkpoint& checkpoint) {
   const ModelPlan& plan = checkpoint.plan();

@@ -7,7 +7,7 @@
 
 #include "kernels/device.h"
 #include "kernels/disk_table.h"
-#include "kernels/reference/ops.h"
+#include "kernels/operands.h"
 #include "kernels/weight.h"
 #include "model/checkpoint.h"
 #include "model/plan.h"
@@ -21,7 +21,7 @@ struct MixWeights {
   std::vector<float> fn;
   std::vector<float> base;
   std::vector<float> scale;
-  [[nodiscard]] kernels::reference::MixWeights view() const { return {fn, base, scale}; }
+  [[nodiscard]] kernels::MixWeights view() const { return {fn, base, scale}; }
 };
 
 struct CompressorWeights {
@@ -44,7 +44,7 @@ struct EngramWeights {
   kernels::Weight wkv;
   std::vector<float> q_weight;
   std::vector<float> k_weight;
-  kernels::reference::EngramLayout layout;
+  kernels::EngramLayout layout;
 };
 
 // One decoder block: a layer of the backbone or a draft stage.
@@ -101,6 +101,10 @@ struct ModelWeights {
   std::optional<DraftWeights> draft;
   std::vector<std::int32_t> token_map;  // token id -> compressed id, with engram
 };
+
+// How the engram tables of a configuration that has some are hashed into, a layout a layer. Error:
+// a table that is smaller than its hashes reach.
+[[nodiscard]] Result<std::vector<kernels::EngramLayout>> hash_layouts(const ModelConfig& config);
 
 // Error: an engram token map (engram_token_map.bin) that is missing, or does not fit vocabulary or
 // table; a small parameter that is not finite; an expert id out of range. Matrices are not read.

@@ -267,6 +267,29 @@ def synth(folder, like, *flags):
     return out
 
 
+class VerifyTest(unittest.TestCase):
+    """`galley model verify` names the tokenizer, too."""
+
+    def test_tokenizer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(synth(folder, "v4-flash"))
+            tokenizer = model / "tokenizer.json"
+
+            def verify():
+                return subprocess.run(
+                    [GALLEY, "model", "verify", str(model)], capture_output=True, text=True
+                )
+
+            self.assertEqual((verify().returncode, verify().stdout), (0, "0 problems\n"))
+            tokenizer.write_text("{")
+            done = verify()
+            self.assertEqual(done.returncode, 1)
+            self.assertTrue(done.stdout.startswith(f"{tokenizer} "), done.stdout)
+            self.assertTrue(done.stdout.endswith("\n1 problems\n"), done.stdout)
+            tokenizer.unlink()
+            self.assertIn(f"{tokenizer} is missing", verify().stdout)
+
+
 class ModelTest(unittest.TestCase):
     """A network behind the server: synthetic, so that what it says means nothing, but exactly."""
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/operands.h"
 #include "kernels/weight.h"
 
 // The operations of the network, one plain function each. This is the specification every faster
@@ -52,16 +53,6 @@ void rope(std::span<float> row,
 // ---- hyper-connections (spec model 5)
 // ---------------------------------------------------------------------------
 
-struct MixWeights {
-  std::span<const float> fn;     // [(2 + n) * n, n * H] row-major; head form [n, n * H]
-  std::span<const float> base;   // [(2 + n) * n] or [n]
-  std::span<const float> scale;  // [3] or [1]
-};
-struct MixOptions {
-  float norm_eps{};
-  float eps{};
-  int sinkhorn_passes{};
-};
 // streams[n, H] -> pre[n], post[n], comb[n, n] (comb[j, k]: from stream j to stream k).
 void mix(std::span<const float> streams,
          const MixWeights& weights,
@@ -146,12 +137,6 @@ void keep_candidates(std::span<const float> scores,
 // ---- engram (spec model 7)
 // --------------------------------------------------------------------------------------
 
-struct EngramLayout {
-  std::vector<std::int64_t> primes;       // [(ngram - 1) * heads]
-  std::vector<std::int64_t> offsets;      // of each column in the table
-  std::vector<std::int64_t> multipliers;  // [ngram]
-  std::int64_t rows{};                    // of the table
-};
 struct EngramShape {
   std::vector<int> layers;
   std::int64_t vocabulary{};  // bucket base: primes start here
@@ -167,11 +152,6 @@ void engram_hash(const EngramLayout& layout,
                  std::span<const std::int64_t> tokens,
                  std::span<std::int64_t> rows);
 // streams[n, H] += gate_i * value; keys[n, H]; returns the gates in `gates[n]`. dead: gates are 0.
-struct EngramGate {
-  std::span<const float> q_weight;  // [n, H]
-  std::span<const float> k_weight;  // [n, H]
-  float eps{};
-};
 void engram_add(const EngramGate& gate,
                 std::span<const float> keys,
                 std::span<const float> value,

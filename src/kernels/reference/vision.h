@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/operands.h"
+
 // The operations of the vision tower, one plain function each (spec model 10.2, 10.3);
 // normalisation, linear layers and summation order are those of ops.h. The same rules hold: one row
 // from its inputs, in a fixed order, float32, transcendental functions in double and rounded once.
@@ -32,13 +34,6 @@ void silu_gate(std::span<const float> x, std::span<float> y);
 // x = x * (1 + erf(x / sqrt 2)) / 2, in place.
 void gelu(std::span<float> x);
 
-// A grid of rows of C channels; token (r, c) covers `side` x `side` of them.
-struct PatchGrid {
-  const float* patches{};  // [rows, columns, width], row-major
-  std::size_t rows{};
-  std::size_t columns{};
-  std::size_t width{};
-};
 // The patches of one token, channel-major: out[c * side^2 + side * dy + dx]; beyond the grid zero.
 void gather_cell(const PatchGrid& grid,
                  std::size_t side,
