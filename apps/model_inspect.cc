@@ -10,6 +10,7 @@
 
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "engine/single_sequence.h"
 #include "model/checkpoint.h"
 #include "model/memory.h"
 
@@ -76,7 +77,7 @@ void print_text(const model::Checkpoint& checkpoint) {
   fmt::print("{:<36} {}\n", "layout fingerprint", plan.fingerprint);
 
   const model::CacheLayout& cache = plan.cache;
-  const model::MemoryNeeds needs = model::memory_needs(checkpoint, model::kPrefillChunk);
+  const model::MemoryNeeds needs = model::memory_needs(checkpoint, engine::kPrefillChunk);
   fmt::print("\ncache\n");
   print_bytes("  a token", cache.block_bytes / model::kBlockTokens);
   print_bytes("  a block of 128 tokens", cache.block_bytes, fmt::format("{} B apart", needs.block));
@@ -108,7 +109,7 @@ void print_json(const model::Checkpoint& checkpoint) {
                       {"also", extras(plan, i)}});
   }
   const model::CacheLayout& cache = plan.cache;
-  const model::MemoryNeeds needs = model::memory_needs(checkpoint, model::kPrefillChunk);
+  const model::MemoryNeeds needs = model::memory_needs(checkpoint, engine::kPrefillChunk);
   const nlohmann::json out = {{"layers", layers},
                               {"draft_stages", plan.draft_stages},
                               {"prefill_cut", plan.cut},

@@ -16,12 +16,16 @@
 
 namespace galley::engine {
 
+// Prompt tokens a step. A cancel, a deadline and the end of the process wait for the step that
+// runs, which on reference kernels and at real sizes takes minutes a hundred tokens, so it is
+// short.
+inline constexpr std::size_t kPrefillChunk = 128;
+
 struct SingleSequenceOptions {
   std::string name;                 // of the model, for people
   std::int64_t context_tokens = 0;  // prompt + answer; 0: what the model was made for
   std::size_t waiting_max = 64;     // requests that wait for the one that runs
-  std::size_t prefill_chunk =
-      model::kPrefillChunk;  // prompt tokens a step: how soon a cancel is noticed
+  std::size_t prefill_chunk = kPrefillChunk;
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;  // where the checkpoint has a drafter; the answer is the same without
   Seed seed;           // of requests that send none

@@ -968,7 +968,7 @@ void Step::start_mtp(std::span<const float> streams, std::span<const std::int32_
   std::ranges::copy(next_tokens, tokens_);
   float* const x = arena.floats(streams.size());
   std::ranges::copy(streams, x);
-  float* const normed = arena.floats(streams.size());
+  float* const normed = context_.scratch.floats(streams.size());
   context_.stream.norm({.rows = rows_ * n,
                         .width = hidden,
                         .x = x,
@@ -987,7 +987,7 @@ void Step::start_mtp(std::span<const float> streams, std::span<const std::int32_
                           .y_stride = hidden,
                           .activation_block = activation_block(),
                           .round = round()});
-  float* const embedded = arena.floats(rows_ * hidden);
+  float* const embedded = context_.scratch.floats(rows_ * hidden);
   context_.stream.embed({.rows = rows_,
                          .streams = 1,
                          .tokens = tokens_,
@@ -1078,9 +1078,9 @@ void Step::write_mtp_context(const StepContext& context,
                                   .eps = static_cast<float>(config.mix_eps),
                                   .sinkhorn_passes = config.sinkhorn_passes},
                       .pre = step.pre_,
-                      .post = context.arena.floats(rows * n),
-                      .comb = context.arena.floats(rows * n * n)});
-  float* const collapsed = context.arena.floats(rows * hidden);
+                      .post = context.scratch.floats(rows * n),
+                      .comb = context.scratch.floats(rows * n * n)});
+  float* const collapsed = context.scratch.floats(rows * hidden);
   context.stream.collapse({.rows = rows,
                            .streams = n,
                            .hidden = hidden,

@@ -19,16 +19,19 @@ struct StepContext {
   const Numerics& numerics;
   std::span<const float> rope_window;
   std::span<const float> rope_compress;
-  Arena& arena;    // what lives as long as the step, and all that the host writes
-  Arena& scratch;  // results between operations, taken back once the block that made them is behind
+  Arena& arena;  // what lives as long as the step, and all that the host writes
+  // Results between operations of `stream`; those of a sub-layer are taken back when the operations
+  // behind it are enqueued.
+  Arena& scratch;
   kernels::Stream& stream;
   kernels::Stream& disk;  // reads engram rows ahead of `stream`
   std::span<const std::unique_ptr<kernels::Event>> rows_read;  // one an engram layer
   Probe* probe;
 };
 
-// One step: rows of a batch on their way through blocks. Owns the step's host arrays; enqueues
-// operations only, so the object must live until the stream has passed them.
+// One step: rows of a batch on their way through blocks. Enqueues operations on arrays of the
+// context's arenas, and owns what it lists for them, so the object must live until the stream has
+// passed them.
 class Step {
  public:
   Step(const StepContext& context, std::span<const SequenceRows> batch, CutMode cut);

@@ -115,7 +115,7 @@ class Network {
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
   // Null when the checkpoint has no vision tower.
   [[nodiscard]] VisionTower* vision() { return vision_ ? &*vision_ : nullptr; }
-  // Device memory that the last step took for its intermediate values.
+  // The most that the values of the last step took at one time. Arena says what is held for them.
   [[nodiscard]] std::size_t step_bytes() const {
     return arena_.peak_bytes() + scratch_.peak_bytes();
   }

@@ -98,10 +98,6 @@ struct ModelPlan {
   }
 };
 
-// Rows of a step: prompt tokens fed at a time where nothing asks for fewer, and what `inspect`
-// counts scratch memory for.
-inline constexpr std::size_t kPrefillChunk = 512;
-
 // `draft_stages`: number of `mtp.N` prefixes in the checkpoint. Error: kInvalidArgument naming the
 // rule that fails.
 [[nodiscard]] Result<ModelPlan> make_plan(ModelConfig config, int draft_stages);
