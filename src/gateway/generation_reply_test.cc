@@ -41,6 +41,10 @@ class GenerationReplyTest : public testing::Test {
     });
   }
 
+  [[nodiscard]] bool counted(std::string_view line) {
+    return gateway_.metrics.render().find(line) != std::string::npos;
+  }
+
   TestGateway gateway_;
   std::shared_ptr<FakeExchange> exchange_ = std::make_shared<FakeExchange>();
 };
@@ -230,6 +234,8 @@ TEST_F(GenerationReplyTest, AnErrorInAWholeReplyIsAStatus) {
   EXPECT_EQ(exchange_->response.status, 503);
   EXPECT_NE(body().find("the worker died"), std::string::npos);
   EXPECT_EQ(body().find("Hi"), std::string::npos);
+  EXPECT_TRUE(counted("galley_failed_generations_total 1\n"));
+  EXPECT_TRUE(counted("galley_cancelled_generations_total 0\n"));
 }
 
 TEST_F(GenerationReplyTest, AnErrorInAStreamNeverLooksComplete) {
@@ -257,12 +263,16 @@ TEST_F(GenerationReplyTest, AServerThatStopsEndsWhatRunsAndWhatBegins) {
   const std::string all = body();
   exchange_->listener->on_stop();  // it is over already
   EXPECT_EQ(body(), all);
+  exchange_->leave();  // before the error was sent
+  EXPECT_TRUE(counted("galley_failed_generations_total 1\n"));
+  EXPECT_TRUE(counted("galley_cancelled_generations_total 0\n"));
 
   exchange_ = std::make_shared<FakeExchange>();
   exchange_->stopping = true;
   begin();
   EXPECT_EQ(exchange_->response.status, 503);
   EXPECT_EQ(gateway_.source.ended(), 2);
+  EXPECT_TRUE(counted("galley_failed_generations_total 2\n"));
 }
 
 TEST_F(GenerationReplyTest, NotesComeBackInABoundedHeader) {
