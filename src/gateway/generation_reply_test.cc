@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gateway/fakes_for_test.h"
+#include "gateway/sources/echo.h"
 #include "recipe/json.h"
 
 namespace galley::gateway {
@@ -223,6 +224,37 @@ TEST_F(GenerationReplyTest, ASourceThatRefusesIsAnErrorOfTheProtocol) {
   EXPECT_EQ(exchange_->response.status, 429);
   EXPECT_TRUE(has_header("retry-after", "1"));
   EXPECT_NE(body().find("the queue is full"), std::string::npos);
+}
+
+TEST_F(GenerationReplyTest, WhatTheSourceCannotDoIs501InTheProtocolsForm) {
+  VirtualLoop loop;
+  EchoSource echo(small_tokenizer(), loop);
+  const auto answer = [&](std::string_view more, std::string_view content) {
+    const std::string body = R"({"model": "DeepSeek-V4.1-Flash", "messages": [{"role": "user", )"
+                             R"("content": )" +
+                             std::string(content) + "}]" + std::string(more) + "}";
+    auto prepared = gateway_.codec->prepare(recipe::Protocol::kChat, body);
+    EXPECT_TRUE(prepared.has_value());
+    ReplyContext context = gateway_.context();
+    const auto exchange = std::make_shared<FakeExchange>();
+    GenerationReply::begin(exchange, std::move(*prepared),
+                           {.codec = context.codec,
+                            .source = echo,
+                            .clock = context.clock,
+                            .ids = context.ids,
+                            .metrics = context.metrics});
+    EXPECT_EQ(exchange->response.status, 501);
+    EXPECT_TRUE(exchange->response.body.starts_with(R"({"error":{"message":)"));
+    return exchange->response.body;
+  };
+  EXPECT_NE(answer("", R"([{"type": "image_url", "image_url": {"url": "http://host/a.png"}}])")
+                .find(R"("param":"messages")"),
+            std::string::npos);
+  EXPECT_NE(answer(R"(, "response_format": {"type": "json_object"})", R"("json")")
+                .find(R"("param":"response_format")"),
+            std::string::npos);
+  EXPECT_NE(answer(R"(, "logprobs": true)", R"("Hi")").find(R"("param":"logprobs")"),
+            std::string::npos);
 }
 
 TEST_F(GenerationReplyTest, AnErrorInAWholeReplyIsAStatus) {
