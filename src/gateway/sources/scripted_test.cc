@@ -79,8 +79,8 @@ TEST(ScriptedSource, KeepsTheLimitsOfAGeneration) {
 TEST(ScriptedSource, HasNoLogprobs) {
   const auto source = script(R"({"tokens": [5]})");
   RecordingSink sink;
-  const auto active = source->start(
-      {.prompt = {1}, .max_tokens = 1, .sampling = {.logprobs = true}, .stop_ids = {}}, sink);
+  const auto active =
+      source->start({.prompt = {1}, .sampling = {.logprobs = true}, .max_tokens = 1}, sink);
   ASSERT_FALSE(active.has_value());
   EXPECT_EQ(active.error().code, Code::kUnimplemented);
   EXPECT_EQ(active.error().where, "logprobs");
