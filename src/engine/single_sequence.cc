@@ -348,11 +348,11 @@ Result<void> SingleSequenceSource::check(const recipe::Generation& generation) c
                 "max_tokens");
   }
   if (!generation.images.empty()) {
-    return fail(Code::kInvalidArgument, "images are not supported by this server", "messages");
+    return fail(Code::kUnimplemented, "images are not supported by this server", "messages");
   }
   if (generation.constraint.kind != Constraint::Kind::kNone &&
       generation.constraint.kind != Constraint::Kind::kToolCall) {
-    return fail(Code::kInvalidArgument,
+    return fail(Code::kUnimplemented,
                 "an enforced output format or tool call is not supported by this server",
                 generation.constraint.kind == Constraint::Kind::kToolCallRequired
                     ? "tool_choice"

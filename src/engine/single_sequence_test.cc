@@ -374,21 +374,27 @@ TEST(SingleSequence, ADeadlineEndsWhatRunsAndWhatWaits) {
 TEST(SingleSequence, WhatItCannotDoIsRefusedByName) {
   Fixture fixture(v41(), {.context_tokens = 100});
   Sink sink;
-  const auto where = [&](recipe::Generation generation) {
+  const auto refused = [&](recipe::Generation generation, Code code) {
     const auto active = fixture.source->start(std::move(generation), sink);
     EXPECT_FALSE(active);
-    EXPECT_EQ(active.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(active.error().code, code);
     return active.error().where;
+  };
+  const auto cannot = [&](recipe::Generation generation) {
+    return refused(std::move(generation), Code::kUnimplemented);
+  };
+  const auto where = [&](recipe::Generation generation) {
+    return refused(std::move(generation), Code::kInvalidArgument);
   };
   recipe::Generation json = generation_of(5, 5);
   json.constraint.kind = recipe::Constraint::Kind::kJson;
-  EXPECT_EQ(where(json), "response_format");
+  EXPECT_EQ(cannot(json), "response_format");
   recipe::Generation required = generation_of(5, 5);
   required.constraint.kind = recipe::Constraint::Kind::kToolCallRequired;
-  EXPECT_EQ(where(required), "tool_choice");
+  EXPECT_EQ(cannot(required), "tool_choice");
   recipe::Generation images = generation_of(5, 5);
   images.images.emplace_back();
-  EXPECT_EQ(where(images), "messages");
+  EXPECT_EQ(cannot(images), "messages");
   recipe::Generation foreign = generation_of(5, 5);
   foreign.prompt.push_back(kVocabulary);
   EXPECT_EQ(where(foreign), "prompt");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
+#include "base/real_clock.h"
 #include "gateway/fakes_for_test.h"
 #include "gateway/http_server.h"
 #include "gateway/routes.h"
@@ -27,6 +28,15 @@ class ChatServerTest : public testing::Test {
     return "POST " + std::string(path) +
            " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
            body;
+  }
+  // Waits until no connection is taken any more.
+  void wait_refusing() const {
+    const auto end = RealClock().now() + 5s;
+    bool taken = true;
+    while (taken && RealClock().now() < end) {
+      taken = SocketClient(server_->port()).connected();
+    }
+    EXPECT_FALSE(taken) << "still accepts";
   }
 
   TestGateway gateway_;
@@ -123,12 +133,14 @@ TEST_F(ChatServerTest, BeforeADrainANewConnectionIsToldAndARunningReplyFinishes)
 }
 
 TEST_F(ChatServerTest, ADrainFinishesAStream) {
-  start({.linger_timeout = 10ms});
+  start();
   SocketClient client(server_->port());
   client.send(post("/v1/chat/completions", chat_body(R"(, "stream": true)")));
   client.read_until("text/event-stream");
   gateway_.source.sink().on_start({.prompt_tokens = 3});
   auto drained = std::async(std::launch::async, [&] { return server_->drain(5s); });
+  wait_refusing();
+  EXPECT_EQ(drained.wait_for(0s), std::future_status::timeout);
   gateway_.source.send("last");
   gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
   EXPECT_TRUE(client.read_all().ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"));
@@ -161,10 +173,12 @@ TEST_F(ChatServerTest, AtTheLimitOfADrainRepliesEndWithTheirProtocolsError) {
       << rest;
   EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
   EXPECT_TRUE(rest.ends_with("\n\n\r\n0\r\n\r\n")) << rest;
-  whole.close();
-  stream.close();
   EXPECT_FALSE(drained.get());
   EXPECT_EQ(gateway_.source.ended(), 2);
+  server_.reset();
+  const std::string text = gateway_.metrics.render();
+  EXPECT_NE(text.find("galley_failed_generations_total 2\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("galley_cancelled_generations_total 0\n"), std::string::npos) << text;
 }
 
 TEST_F(ChatServerTest, ABodyThatCanNeverFitIsRefusedForGood) {

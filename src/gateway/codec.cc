@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "recipe/control.h"
+#include "recipe/limits.h"
 #include "recipe/prompt.h"
 
 namespace galley::gateway {
@@ -36,6 +37,7 @@ void note_unenforced(recipe::Request& request) {
     }
   }
   request.notes.insert(request.notes.begin(), notes.begin(), notes.end());
+  request.notes.resize(std::min(request.notes.size(), recipe::kNoteCountMax));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gateway/fakes_for_test.h"
+#include "recipe/limits.h"
 
 namespace galley::gateway {
 namespace {
@@ -87,6 +88,24 @@ TEST(Codec, SaysWhatIsNotEnforced) {
   EXPECT_EQ(notes("true", R"(, "parallel_tool_calls": false, "tool_choice": "none")"), Notes{});
   EXPECT_EQ(prepare(chat_body(R"(, "parallel_tool_calls": false)")).value().request.notes,
             Notes{});  // no calls at all
+}
+
+TEST(Codec, WhatIsNotEnforcedComesFirstWithinTheBoundOfNotes) {
+  std::string more =
+      R"(, "parallel_tool_calls": false, "tools": [{"type": "function", )"
+      R"("function": {"name": "f", "strict": true, "parameters": {"type": "object", )"
+      R"("properties": {}, "required": [], "additionalProperties": false}}}])";
+  for (std::size_t i = 0; i < recipe::kNoteCountMax; ++i) {
+    more += fmt::format(R"(, "x{}": 1)", i);
+  }
+  const auto prepared = prepare(chat_body(more));
+  ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
+  const std::vector<std::string>& notes = prepared->request.notes;
+  ASSERT_EQ(notes.size(), recipe::kNoteCountMax);
+  EXPECT_TRUE(notes[0].starts_with("`strict` of tools"));
+  EXPECT_EQ(notes[1], "`parallel_tool_calls: false` is not enforced");
+  EXPECT_EQ(notes[2], "`x0` is ignored");
+  EXPECT_EQ(notes.back(), "`x29` is ignored");
 }
 
 TEST(Codec, NeedsAModelName) {

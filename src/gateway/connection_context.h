@@ -27,11 +27,12 @@ struct ConnectionContext {
   TaskPool& codec_pool;
   ByteBudget bodies{options.bodies_bytes_max};
   std::set<HttpConnection*> open{};
+  std::set<HttpConnection*> serving{};           // those of them that may still answer
   bool accepting = true;                         // also the next request of an open connection
   bool stopping = false;                         // answers under way end with an error
   std::atomic<bool> close_after_answers{false};  // every answer ends its connection
-  // Called when a connection was added to or taken from `open`.
-  std::move_only_function<void()> on_open_changed{};
+  // Called when a connection was added to or taken from one of the sets.
+  std::move_only_function<void()> on_sets_changed{};
 };
 
 }  // namespace galley::gateway

@@ -54,7 +54,9 @@ ReplyMetrics::ReplyMetrics(Metrics& metrics)
                                     "Prompt tokens that were not computed again.")),
       output_tokens(metrics.counter("galley_output_tokens_total", "Tokens generated.")),
       cancelled(metrics.counter("galley_cancelled_generations_total",
-                                "Generations whose client left or was too slow.")),
+                                "Generations whose client left, was too slow or was cut off.")),
+      failed(metrics.counter("galley_failed_generations_total",
+                             "Generations that ended with an error, also as the server stopped.")),
       active(metrics.gauge("galley_active_generations", "Generations under way.")) {}
 
 void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
@@ -238,6 +240,7 @@ void GenerationReply::complete(std::optional<recipe::SourceFinish> reason) {
 }
 
 void GenerationReply::fail_with(const Error& error) {
+  context_.metrics.failed.add();
   end();
   if (writer_.streams()) {
     writer_.fail(error);

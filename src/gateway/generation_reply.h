@@ -33,7 +33,8 @@ struct ReplyMetrics {
   Counter prompt_tokens;
   Counter cached_tokens;
   Counter output_tokens;
-  Counter cancelled;
+  Counter cancelled;  // nobody was left to answer: at most one of these two a generation
+  Counter failed;     // ended with an error
   Gauge active;
 };
 

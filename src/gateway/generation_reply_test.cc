@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "gateway/fakes_for_test.h"
+#include "gateway/sources/echo.h"
 #include "recipe/json.h"
 
 namespace galley::gateway {
@@ -39,6 +40,10 @@ class GenerationReplyTest : public testing::Test {
     return std::ranges::any_of(exchange_->response.headers, [&](const HttpHeader& header) {
       return header.name == name && header.value == value;
     });
+  }
+
+  [[nodiscard]] bool counted(std::string_view line) {
+    return gateway_.metrics.render().find(line) != std::string::npos;
   }
 
   TestGateway gateway_;
@@ -221,6 +226,37 @@ TEST_F(GenerationReplyTest, ASourceThatRefusesIsAnErrorOfTheProtocol) {
   EXPECT_NE(body().find("the queue is full"), std::string::npos);
 }
 
+TEST_F(GenerationReplyTest, WhatTheSourceCannotDoIs501InTheProtocolsForm) {
+  VirtualLoop loop;
+  EchoSource echo(small_tokenizer(), loop);
+  const auto answer = [&](std::string_view more, std::string_view content) {
+    const std::string body = R"({"model": "DeepSeek-V4.1-Flash", "messages": [{"role": "user", )"
+                             R"("content": )" +
+                             std::string(content) + "}]" + std::string(more) + "}";
+    auto prepared = gateway_.codec->prepare(recipe::Protocol::kChat, body);
+    EXPECT_TRUE(prepared.has_value());
+    ReplyContext context = gateway_.context();
+    const auto exchange = std::make_shared<FakeExchange>();
+    GenerationReply::begin(exchange, std::move(*prepared),
+                           {.codec = context.codec,
+                            .source = echo,
+                            .clock = context.clock,
+                            .ids = context.ids,
+                            .metrics = context.metrics});
+    EXPECT_EQ(exchange->response.status, 501);
+    EXPECT_TRUE(exchange->response.body.starts_with(R"({"error":{"message":)"));
+    return exchange->response.body;
+  };
+  EXPECT_NE(answer("", R"([{"type": "image_url", "image_url": {"url": "http://host/a.png"}}])")
+                .find(R"("param":"messages")"),
+            std::string::npos);
+  EXPECT_NE(answer(R"(, "response_format": {"type": "json_object"})", R"("json")")
+                .find(R"("param":"response_format")"),
+            std::string::npos);
+  EXPECT_NE(answer(R"(, "logprobs": true)", R"("Hi")").find(R"("param":"logprobs")"),
+            std::string::npos);
+}
+
 TEST_F(GenerationReplyTest, AnErrorInAWholeReplyIsAStatus) {
   begin();
   start_source();
@@ -230,6 +266,8 @@ TEST_F(GenerationReplyTest, AnErrorInAWholeReplyIsAStatus) {
   EXPECT_EQ(exchange_->response.status, 503);
   EXPECT_NE(body().find("the worker died"), std::string::npos);
   EXPECT_EQ(body().find("Hi"), std::string::npos);
+  EXPECT_TRUE(counted("galley_failed_generations_total 1\n"));
+  EXPECT_TRUE(counted("galley_cancelled_generations_total 0\n"));
 }
 
 TEST_F(GenerationReplyTest, AnErrorInAStreamNeverLooksComplete) {
@@ -257,12 +295,16 @@ TEST_F(GenerationReplyTest, AServerThatStopsEndsWhatRunsAndWhatBegins) {
   const std::string all = body();
   exchange_->listener->on_stop();  // it is over already
   EXPECT_EQ(body(), all);
+  exchange_->leave();  // before the error was sent
+  EXPECT_TRUE(counted("galley_failed_generations_total 1\n"));
+  EXPECT_TRUE(counted("galley_cancelled_generations_total 0\n"));
 
   exchange_ = std::make_shared<FakeExchange>();
   exchange_->stopping = true;
   begin();
   EXPECT_EQ(exchange_->response.status, 503);
   EXPECT_EQ(gateway_.source.ended(), 2);
+  EXPECT_TRUE(counted("galley_failed_generations_total 2\n"));
 }
 
 TEST_F(GenerationReplyTest, NotesComeBackInABoundedHeader) {

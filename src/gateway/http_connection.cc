@@ -31,20 +31,23 @@ HttpConnection::HttpConnection(ConnectionContext& context, tcp::socket socket)
     : context_(context),
       socket_(std::move(socket)),
       buffer_(context.options.header_bytes_max + kPipelineBytesMax + kReadBytes) {
-  socket_.probe_silent_peer();
   context_.open.insert(this);
-  context_.on_open_changed();
+  context_.serving.insert(this);
+  context_.on_sets_changed();
 }
 
 HttpConnection::~HttpConnection() {
   context_.open.erase(this);
-  context_.on_open_changed();
+  context_.serving.erase(this);
+  context_.on_sets_changed();
 }
 
 asio::awaitable<void> HttpConnection::run(std::unique_ptr<HttpConnection> self) {
   for (bool more = true; more;) {
     more = co_await self->serve_one();
   }
+  self->context_.serving.erase(self.get());
+  self->context_.on_sets_changed();
   co_await self->linger();
 }
 

@@ -36,6 +36,8 @@ struct HttpOptions {
   Duration write_timeout =
       std::chrono::milliseconds(30'000);  // one write of at most 64 KiB: closed
   Duration linger_timeout = std::chrono::milliseconds(2'000);  // for a peer to read our last bytes
+  Duration stop_timeout =
+      std::chrono::milliseconds(2'000);  // for answers to end with an error after a drain: cut
   Duration keep_alive_interval =
       std::chrono::milliseconds(10'000);  // silence of a stream before on_keep_alive
 };

@@ -52,11 +52,13 @@ class HttpServer::Impl {
   void refuse_connection(tcp::socket socket);
   void stop_accepting();
   void stop_answers();
-  void open_changed();
+  void sets_changed();
+  void tell_drained();
 
   std::uint16_t port_ = 0;
   std::atomic<std::size_t> connection_count_{0};
   std::promise<void> drained_;
+  bool drained_told_ = false;  // io_thread_'s
 
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> busy_{io_.get_executor()};
@@ -82,7 +84,7 @@ HttpServer::Impl::Impl(HttpOptions options,
                .codec_pool = codec_pool_},
       acceptor_(io_),
       accept_retry_(io_) {
-  context_.on_open_changed = [this] { open_changed(); };
+  context_.on_sets_changed = [this] { sets_changed(); };
   const bool posted = io_thread_.try_post([this] { io_.run(); });
   GALLEY_ASSERT(posted);
 }
@@ -129,8 +131,6 @@ asio::awaitable<void> HttpServer::Impl::accept() {
       refuse_connection(std::move(socket));
       continue;
     }
-    error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
     auto connection = std::make_unique<HttpConnection>(context_, std::move(socket));
     asio::co_spawn(io_, HttpConnection::run(std::move(connection)), asio::detached);
   }
@@ -153,10 +153,16 @@ void HttpServer::Impl::refuse_connection(tcp::socket socket) {
   socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
-void HttpServer::Impl::open_changed() {
-  connection_count_ = context_.open.size();
-  context_.handler.connection_count_changed(context_.open.size());
-  if (!context_.accepting && context_.open.empty()) {
+void HttpServer::Impl::sets_changed() {
+  if (connection_count_.exchange(context_.open.size()) != context_.open.size()) {
+    context_.handler.connection_count_changed(context_.open.size());
+  }
+  tell_drained();
+}
+
+// Connections that only linger hold up no drain: their answers are out.
+void HttpServer::Impl::tell_drained() {
+  if (!context_.accepting && context_.serving.empty() && !std::exchange(drained_told_, true)) {
     drained_.set_value();
   }
 }
@@ -168,9 +174,7 @@ void HttpServer::Impl::stop_accepting() {
   error_code ignored;
   acceptor_.close(ignored);
   accept_retry_.wake();
-  if (context_.open.empty()) {
-    drained_.set_value();
-  }
+  tell_drained();
   for (HttpConnection* connection : context_.open) {
     connection->close_if_idle();
   }
@@ -191,7 +195,7 @@ bool HttpServer::Impl::drain(Duration bound) {
     return true;
   }
   asio::post(io_, [this] { stop_answers(); });
-  drained.wait_for(context_.options.linger_timeout);
+  drained.wait_for(context_.options.stop_timeout);
   return false;
 }
 

@@ -39,8 +39,10 @@ class HttpServer {
   void close_after_answers();
 
   // The above, and stops accepting, closes idle connections, lets running requests finish for up to
-  // `bound`. True when all did. Those that did not are told so (ExchangeListener::on_stop) and have
-  // HttpOptions::linger_timeout to say it. Once; blocks; not to be called from a handler.
+  // `bound`. True when all did. Those that listen are told to end then (ExchangeListener::on_stop)
+  // and have HttpOptions::stop_timeout to say it; the destructor cuts the rest. Returns once every
+  // answer is out, also while peers keep their sockets open. Once; blocks; not to be called from a
+  // handler.
   bool drain(Duration bound);
 
  private:

@@ -567,7 +567,7 @@ TEST_F(HttpServerTest, AQuietStreamIsReported) {
 }
 
 TEST_F(HttpServerTest, DrainsRunningRequestsAndClosesIdleConnections) {
-  start({.linger_timeout = 10ms});
+  start({.linger_timeout = 1h});  // which a drain does not wait for
   SocketClient idle(server_->port());
   idle.send("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
   idle.read_response();
@@ -583,18 +583,30 @@ TEST_F(HttpServerTest, DrainsRunningRequestsAndClosesIdleConnections) {
 }
 
 TEST_F(HttpServerTest, ADrainIsBoundedAndDestructionCuts) {
-  start({.linger_timeout = 10ms});
+  start({.linger_timeout = 20s, .stop_timeout = 10ms});
   SocketClient busy(server_->port());
   busy.send("GET /deaf HTTP/1.1\r\nHost: x\r\n\r\n");
   handler_.wait_open();
-  EXPECT_FALSE(server_->drain(10ms));
+  SocketClient uploading(server_->port());
+  uploading.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+  uploading.read_until("100 Continue\r\n\r\n");
+  uploading.send("half");
+  SocketClient silent(server_->port());  // does not read what it asked for
+  silent.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+  silent.read_until("\r\n\r\n");
+  auto drained = std::async(std::launch::async, [&] { return server_->drain(10ms); });
+  ASSERT_EQ(drained.wait_for(5s), std::future_status::ready);
+  EXPECT_FALSE(drained.get());
   server_.reset();
   EXPECT_EQ(handler_.gone(), 1);
   EXPECT_EQ(busy.read_all().find("0\r\n\r\n"), std::string::npos);
+  EXPECT_EQ(uploading.read_all(), "");
+  handler_.wait_finished("200 cut /large");
 }
 
 TEST_F(HttpServerTest, AtTheLimitOfADrainAnswersEndThemselves) {
-  start();
+  start({.linger_timeout = 1h, .stop_timeout = 20s});
   SocketClient whole(server_->port());
   whole.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
   handler_.wait_open();
@@ -607,8 +619,8 @@ TEST_F(HttpServerTest, AtTheLimitOfADrainAnswersEndThemselves) {
   EXPECT_EQ(status(told), "503");
   EXPECT_TRUE(told.ends_with("\r\n\r\nstopped"));
   EXPECT_EQ(stream.read_all(), "7\r\nstopped\r\n0\r\n\r\n");
-  whole.close();
-  stream.close();
+  // Both clients keep their sockets open, which costs no time.
+  EXPECT_EQ(drained.wait_for(5s), std::future_status::ready);
   EXPECT_FALSE(drained.get());
   EXPECT_EQ(handler_.gone(), 0);
 }

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <utility>
 
 #include <boost/asio/error.hpp>
@@ -10,14 +11,27 @@ namespace galley::gateway {
 
 namespace {
 
-// A peer that vanished without a word is noticed after kProbeAfterS + kProbesMax * kProbeEveryS.
+// A silent peer is probed after kProbeAfterS, then every kProbeEveryS, kProbesMax times.
 constexpr int kProbeAfterS = 15;
 constexpr int kProbeEveryS = 15;
 constexpr int kProbesMax = 4;
+// Without an answer to them, or while it takes nothing of what is sent, it is gone after this long.
+constexpr int kPeerGoneMs = 1'000 * (kProbeAfterS + kProbesMax * kProbeEveryS);
 
-using ProbeAfterS = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>;
-using ProbeEveryS = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPINTVL>;
-using ProbesMax = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPCNT>;
+// Small pieces of a stream leave at once. The kernel looks after peers that vanish without a word:
+// probes while nothing is under way, a time limit (which probes do not have) while something is.
+void set_options(tcp::socket& socket) {
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  const auto set = [&socket](int name, int value) {
+    setsockopt(socket.native_handle(), IPPROTO_TCP, name, &value, sizeof value);
+  };
+  set(TCP_KEEPIDLE, kProbeAfterS);
+  set(TCP_KEEPINTVL, kProbeEveryS);
+  set(TCP_KEEPCNT, kProbesMax);
+  set(TCP_USER_TIMEOUT, kPeerGoneMs);
+}
 
 }  // namespace
 
@@ -36,7 +50,9 @@ struct TimedSocket::State {
   Timer timer;
 };
 
-TimedSocket::TimedSocket(tcp::socket socket) : state_(std::make_shared<State>(std::move(socket))) {}
+TimedSocket::TimedSocket(tcp::socket socket) : state_(std::make_shared<State>(std::move(socket))) {
+  set_options(state_->socket);
+}
 
 TimedSocket::~TimedSocket() {
   close();
@@ -101,14 +117,6 @@ void TimedSocket::cancel() {
 void TimedSocket::close() {
   error_code ignored;
   state_->socket.close(ignored);
-}
-
-void TimedSocket::probe_silent_peer() {
-  error_code ignored;
-  state_->socket.set_option(asio::socket_base::keep_alive(true), ignored);
-  state_->socket.set_option(ProbeAfterS(kProbeAfterS), ignored);
-  state_->socket.set_option(ProbeEveryS(kProbeEveryS), ignored);
-  state_->socket.set_option(ProbesMax(kProbesMax), ignored);
 }
 
 bool TimedSocket::shut_down_sending() {

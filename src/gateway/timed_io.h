@@ -34,6 +34,8 @@ class TimedSocket {
     std::size_t bytes = 0;
   };
 
+  // Has the kernel send what is written at once, and end the waits once the peer has been gone for
+  // 75 s: it answers nothing, or takes nothing of what is sent.
   explicit TimedSocket(tcp::socket socket);
   ~TimedSocket();
   TimedSocket(const TimedSocket&) = delete;
@@ -54,8 +56,6 @@ class TimedSocket {
   // Ends the waits under way with asio::error::operation_aborted.
   void cancel();
   void close();
-  // Has the kernel ask a silent peer whether it is there, so that waits end when it is not.
-  void probe_silent_peer();
   // False when the connection is broken already.
   bool shut_down_sending();
 

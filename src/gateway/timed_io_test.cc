@@ -6,7 +6,12 @@
 #include <array>
 #include <functional>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <optional>
 #include <string>
+#include <sys/socket.h>
+#include <utility>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -23,7 +28,9 @@ class TimedSocketTest : public testing::Test {
   TimedSocketTest() {
     tcp::acceptor acceptor(io_, {asio::ip::address_v4::loopback(), 0});
     peer_.connect(acceptor.local_endpoint());
-    socket_.emplace(acceptor.accept());
+    tcp::socket socket = acceptor.accept();
+    fd_ = socket.native_handle();
+    socket_.emplace(std::move(socket));
   }
   // Runs a coroutine to its end, for as long as anybody would wait.
   void run(std::function<asio::awaitable<void>()> body) {
@@ -48,9 +55,25 @@ class TimedSocketTest : public testing::Test {
 
   asio::io_context io_;
   tcp::socket peer_{io_};
+  int fd_ = -1;  // socket_'s
   std::optional<TimedSocket> socket_;
   std::array<char, 16> bytes_{};
 };
+
+TEST_F(TimedSocketTest, SendsAtOnceAndNoticesAPeerThatVanished) {
+  const auto option = [this](int level, int name) {
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    EXPECT_EQ(getsockopt(fd_, level, name, &value, &bytes), 0);
+    return value;
+  };
+  EXPECT_NE(option(IPPROTO_TCP, TCP_NODELAY), 0);
+  EXPECT_NE(option(SOL_SOCKET, SO_KEEPALIVE), 0);
+  const int probes_s = option(IPPROTO_TCP, TCP_KEEPIDLE) +
+                       option(IPPROTO_TCP, TCP_KEEPCNT) * option(IPPROTO_TCP, TCP_KEEPINTVL);
+  EXPECT_EQ(probes_s, 75);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 75'000);
+}
 
 TEST_F(TimedSocketTest, ADeadlineEndsTheReadUnderWay) {
   run([this]() -> asio::awaitable<void> {

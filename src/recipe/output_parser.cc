@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "recipe/marker_scanner.h"
+#include "recipe/output_parser_recipe02.h"
 #include "recipe/output_stages.h"
 #include "recipe/text_decoder.h"
 #include "recipe/tool_block.h"
@@ -75,9 +76,15 @@ bool begins_anew(const Request& request) {
   return messages.empty() || !messages.back().prefix;
 }
 
-// Whether tool markup is more than text; what the request did not ask for is dropped.
-bool knows_markup(const Request& request, bool by_spelling) {
-  return request.output.parse_tool_calls || !by_spelling || !request.conversation.tools.empty();
+// Stop strings match whatever spells them. Tool markup is more than text where the request has to
+// do with tools, or comes as ids; what it did not ask for is dropped.
+MarkerRules marker_rules(const Request& request, bool by_spelling) {
+  const bool markup =
+      request.output.parse_tool_calls || !by_spelling || !request.conversation.tools.empty();
+  return {.stop = {.any_kind = true},
+          .newline_stop = {.any_kind = true, .needs_text = true},
+          .markup = markup,
+          .stray_markup = markup};
 }
 
 class Parser final : public OutputParser {
@@ -134,12 +141,7 @@ Parser::Parser(const Request& request, std::shared_ptr<const Tokenizer> tokenize
       tokenizer_(std::move(tokenizer)),
       parse_tool_calls_(request.output.parse_tool_calls),
       answer_stage_(request.output.json_output ? Stage::kJsonSearch : Stage::kAnswer),
-      markers_(request,
-               tokenizer_ == nullptr,
-               {.stop = {.any_kind = true},
-                .newline_stop = {.any_kind = true, .needs_text = true},
-                .markup = knows_markup(request, tokenizer_ == nullptr),
-                .stray_markup = knows_markup(request, tokenizer_ == nullptr)}) {
+      markers_(request, tokenizer_ == nullptr, marker_rules(request, tokenizer_ == nullptr)) {
   if (parse_tool_calls_ || request.output.in_tool_block) {
     block_ = make_tool_block(
         request, tokenizer_ == nullptr,

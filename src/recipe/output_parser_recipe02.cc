@@ -1,3 +1,5 @@
+#include "recipe/output_parser_recipe02.h"
+
 #include <deque>
 #include <string>
 #include <utility>

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -70,16 +71,12 @@ class StageMarkers {
   MarkerSet json_after_;
 };
 
-// Error: kInvalidArgument. What feed_tokens() takes.
+// Refuses what OutputParser::feed_tokens() does not take, with kInvalidArgument.
 [[nodiscard]] Result<void> check_tokens(const Tokenizer* tokenizer,
                                         std::span<const TokenId> ids,
                                         std::span<const TokenLogprob> logprobs);
 
 // How a reply ends whose source said `reason`.
 [[nodiscard]] FinishReason finish_reason(std::optional<SourceFinish> reason, std::int64_t calls);
-
-// deepseek-recipe 0.2.0's reading, defects included (spec recipe 9.5).
-[[nodiscard]] std::unique_ptr<OutputParser> make_output_parser_recipe02(
-    const Request& request, std::shared_ptr<const Tokenizer> tokenizer, EventSink& sink);
 
 }  // namespace galley::recipe

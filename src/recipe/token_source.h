@@ -62,7 +62,7 @@ class TokenSource {
  public:
   virtual ~TokenSource() = default;
   // Returns at once. `sink` must outlive the returned object. Errors: kOverloaded when a bounded
-  // queue is full, kUnavailable while not ready, kInvalidArgument for what this source cannot do
+  // queue is full, kUnavailable while not ready, kUnimplemented for what this source cannot do
   // (named, with the request field in `where`); then the sink is never called.
   virtual Result<std::unique_ptr<ActiveGeneration>> start(Generation generation,
                                                           TokenSink& sink) = 0;

@@ -49,14 +49,14 @@ EchoSource::EchoSource(std::shared_ptr<const recipe::Tokenizer> tokenizer, Loop&
 Result<std::unique_ptr<recipe::ActiveGeneration>> EchoSource::start(recipe::Generation generation,
                                                                     recipe::TokenSink& sink) {
   if (generation.sampling.logprobs) {
-    return fail(Code::kInvalidArgument, "logprobs need a model, and none is loaded", "logprobs");
+    return fail(Code::kUnimplemented, "logprobs need a model, and none is loaded", "logprobs");
   }
   if (!generation.images.empty()) {
-    return fail(Code::kInvalidArgument, "images need a model, and none is loaded", "messages");
+    return fail(Code::kUnimplemented, "images need a model, and none is loaded", "messages");
   }
   if (generation.constraint.kind != Constraint::Kind::kNone &&
       generation.constraint.kind != Constraint::Kind::kToolCall) {
-    return fail(Code::kInvalidArgument,
+    return fail(Code::kUnimplemented,
                 "an enforced output format or tool call needs a model, and none is loaded",
                 generation.constraint.kind == Constraint::Kind::kToolCallRequired
                     ? "tool_choice"

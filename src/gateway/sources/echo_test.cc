@@ -70,18 +70,23 @@ TEST(EchoSource, RefusesWhatNeedsAModel) {
   VirtualLoop loop;
   EchoSource source(small_tokenizer(), loop);
   RecordingSink sink;
+  const auto where = [&](const recipe::Generation& generation) {
+    const Error error = source.start(generation, sink).error();
+    EXPECT_EQ(error.code, Code::kUnimplemented);
+    return error.where;
+  };
   recipe::Generation logprobs = generation("x");
   logprobs.sampling.logprobs = true;
-  EXPECT_EQ(source.start(logprobs, sink).error().where, "logprobs");
+  EXPECT_EQ(where(logprobs), "logprobs");
   recipe::Generation images = generation("x");
   images.images.emplace_back();
-  EXPECT_EQ(source.start(images, sink).error().where, "messages");
+  EXPECT_EQ(where(images), "messages");
   recipe::Generation json = generation("x");
   json.constraint.kind = recipe::Constraint::Kind::kJson;
-  EXPECT_EQ(source.start(json, sink).error().where, "response_format");
+  EXPECT_EQ(where(json), "response_format");
   recipe::Generation forced = generation("x");
   forced.constraint.kind = recipe::Constraint::Kind::kToolCallRequired;
-  EXPECT_EQ(source.start(forced, sink).error().where, "tool_choice");
+  EXPECT_EQ(where(forced), "tool_choice");
   EXPECT_EQ(sink.calls, 0);
   recipe::Generation free = generation("x");
   free.constraint.kind = recipe::Constraint::Kind::kToolCall;

@@ -122,7 +122,7 @@ const ScriptedSource::Line* ScriptedSource::pick(std::span<const TokenId> prompt
 Result<std::unique_ptr<recipe::ActiveGeneration>> ScriptedSource::start(
     recipe::Generation generation, recipe::TokenSink& sink) {
   if (generation.sampling.logprobs) {
-    return fail(Code::kInvalidArgument, "scripted answers have no logprobs", "logprobs");
+    return fail(Code::kUnimplemented, "scripted answers have no logprobs", "logprobs");
   }
   const Line* line = pick(generation.prompt);
   if (line == nullptr) {

@@ -76,6 +76,16 @@ TEST(ScriptedSource, KeepsTheLimitsOfAGeneration) {
   EXPECT_EQ(cut.finish, recipe::SourceFinish::kLength);
 }
 
+TEST(ScriptedSource, HasNoLogprobs) {
+  const auto source = script(R"({"tokens": [5]})");
+  RecordingSink sink;
+  const auto active =
+      source->start({.prompt = {1}, .sampling = {.logprobs = true}, .max_tokens = 1}, sink);
+  ASSERT_FALSE(active.has_value());
+  EXPECT_EQ(active.error().code, Code::kUnimplemented);
+  EXPECT_EQ(active.error().where, "logprobs");
+}
+
 TEST(ScriptedSource, CanFail) {
   const auto source = script(R"({"tokens": [5], "error": "the worker died"})");
   const RecordingSink sink = play(*source);
