@@ -59,7 +59,7 @@ MUTATIONS = {
     "output not rotated back": (FORWARD, "rope(o, heads, width, frequencies, 1, true);", "rope(o, heads, width, frequencies, 1, false);", "model",
                                 "GoldenCheck.Passes/v41_short"),
     "V4.1 collapses with its own coefficients": (
-        FORWARD, ".pre = v41 ? incoming : own,", ".pre = v41 && incoming == nullptr ? incoming : own,", "model", "GoldenCheck.Passes/v41_short"),
+        FORWARD, ".pre = v41 ? pre_ : next_pre_,", ".pre = v41 && post == nullptr ? pre_ : next_pre_,", "model", "GoldenCheck.Passes/v41_short"),
     "draft rows blind to each other": (
         FORWARD, ".block_rows_see_all = stage >= 0 && config_.drafts_by(DraftKind::kDspark),", "", "model",
         "GoldenCheck.Passes/v4_f32_nq"),

@@ -16,8 +16,8 @@
 #include "base/file.h"
 #include "kernels/formats.h"
 #include "model/arithmetic.h"
+#include "model/engram.h"
 #include "model/tensor_names.h"
-#include "model/weights.h"
 
 namespace galley::model {
 namespace {
@@ -27,7 +27,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kScale = ".scale";
 constexpr std::size_t kShardsMax = 4096;
-constexpr std::size_t kTokenMapBytesMax = std::size_t{64} << 20U;  // of the largest vocabulary
 constexpr std::size_t kIndexBytesMax = std::size_t{256} << 20U;
 
 // ---- what the plan needs
@@ -567,34 +566,6 @@ std::vector<std::int64_t> Checkpoint::ids(std::string_view tensor) const {
   return values;
 }
 
-Result<std::vector<std::int32_t>> Checkpoint::token_map() const {
-  const ModelConfig& config = plan_.config;
-  GALLEY_ASSERT(config.engram.has_value());
-  const fs::path path = directory_ / "engram_token_map.bin";
-  std::vector<std::int32_t> map(static_cast<std::size_t>(config.vocabulary));
-  const auto read = read_file(path.string(), Bytes(kTokenMapBytesMax));
-  if (!read) {
-    return in_step("the engram hash needs it",
-                   Error{read.error().code, read.error().what, path.string()});
-  }
-  const std::string& bytes = *read;
-  if (bytes.size() != map.size() * sizeof(std::uint32_t)) {
-    return fail(Code::kCorruption,
-                fmt::format("has {} bytes, want 4 for each of {} tokens", bytes.size(), map.size()),
-                path.string());
-  }
-  std::memcpy(map.data(), bytes.data(), bytes.size());
-  for (std::size_t id = 0; id < map.size(); ++id) {
-    if (map[id] < 0 || map[id] >= config.engram->compressed_vocabulary) {
-      return fail(
-          Code::kCorruption,
-          fmt::format("token {} maps to {}, outside the compressed vocabulary", id, map[id]),
-          path.string());
-    }
-  }
-  return map;
-}
-
 std::vector<Checkpoint::Problem> Checkpoint::structure_problems() const {
   std::vector<Problem> problems;
   for (const TensorSpec& spec : expected_tensors(plan_)) {
@@ -635,7 +606,7 @@ std::vector<Checkpoint::Problem> Checkpoint::engram_problems() const {
   if (!plan_.config.engram) {
     return problems;
   }
-  if (const auto map = token_map(); !map) {
+  if (const auto map = read_token_map(directory_, plan_.config); !map) {
     problems.push_back({map.error().where, map.error().what});
   }
   if (const auto layouts = hash_layouts(plan_.config); !layouts) {

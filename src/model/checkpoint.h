@@ -59,10 +59,6 @@ class Checkpoint {
   // The same matrix left on disk, to be read by row. Error: the file cannot be opened again.
   [[nodiscard]] Result<kernels::DiskTable> disk_table(std::string_view name) const;
 
-  // Token id -> compressed id, from engram_token_map.bin. Asserts that the model has engram layers.
-  // Error: the file is missing or does not fit the vocabularies.
-  [[nodiscard]] Result<std::vector<std::int32_t>> token_map() const;
-
   // Bytes of all tensors: engram tables; those that were copied because the file keeps them
   // transposed; the others.
   struct Sizes {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/reference/ops.h"
+#include "model/engram.h"
 
 namespace galley::model {
 namespace {
@@ -134,7 +134,7 @@ Result<void> bind_engram(const Checkpoint& checkpoint,
     out.k_weight = binder.vector("k_weight");
     out.layout = std::move(layouts[i]);
   }
-  GALLEY_TRY(weights.token_map, checkpoint.token_map());
+  GALLEY_TRY(weights.token_map, read_token_map(checkpoint.directory(), checkpoint.plan().config));
   return {};
 }
 
@@ -170,25 +170,6 @@ DraftWeights bind_draft(const Checkpoint& checkpoint, std::optional<Error>& erro
 }
 
 }  // namespace
-
-Result<std::vector<kernels::EngramLayout>> hash_layouts(const ModelConfig& config) {
-  const EngramConfig& engram = *config.engram;
-  std::vector<kernels::EngramLayout> layouts =
-      kernels::reference::engram_layouts({.layers = engram.layers,
-                                          .vocabulary = engram.vocabulary,
-                                          .ngram = engram.ngram_max,
-                                          .heads = engram.heads,
-                                          .compressed_vocabulary = engram.compressed_vocabulary});
-  for (std::size_t i = 0; i < engram.layers.size(); ++i) {
-    if (layouts[i].rows > engram.table_rows[i]) {
-      return fail(Code::kInvalidArgument,
-                  fmt::format("hashes reach row {}, the table has {}", layouts[i].rows,
-                              engram.table_rows[i]),
-                  fmt::format("engram_num_embeddings[{}]", i));
-    }
-  }
-  return layouts;
-}
 
 Result<ModelWeights> bind_weights(const Checkpoint& checkpoint) {
   const ModelPlan& plan = checkpoint.plan();

@@ -102,10 +102,6 @@ struct ModelWeights {
   std::vector<std::int32_t> token_map;  // token id -> compressed id, with engram
 };
 
-// How the engram tables of a configuration that has some are hashed into, a layout a layer. Error:
-// a table that is smaller than its hashes reach.
-[[nodiscard]] Result<std::vector<kernels::EngramLayout>> hash_layouts(const ModelConfig& config);
-
 // Error: an engram token map (engram_token_map.bin) that is missing, or does not fit vocabulary or
 // table; a small parameter that is not finite; an expert id out of range. Matrices are not read.
 [[nodiscard]] Result<ModelWeights> bind_weights(const Checkpoint& checkpoint);
