@@ -32,6 +32,9 @@ std::optional<ChatInput::Line> ChatInput::read(const char* prompt) {
     if (!std::getline(std::cin, line.text)) {
       return std::nullopt;
     }
+    if (line.text.ends_with('\r')) {  // a text file of Windows
+      line.text.pop_back();
+    }
     return line;
   }
   const std::unique_ptr<char, decltype(&std::free)> text(readline(prompt), &std::free);

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "apps/number_flag.h"
 #include "apps/tokenizer_choice.h"
 #include "base/units.h"
 #include "model/synth.h"
@@ -105,6 +107,7 @@ void add_model_synth(CLI::App& model, int& exit_code) {
                    "V4.1: size of all engram tables together (the released model has 203 GB).")
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "The same seed gives the same bytes.")
+      ->check(integer_in(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command->add_option("--tokenizer", flags->tokenizer,
                       "Its ids are the model's vocabulary. Default: the small built-in one.");

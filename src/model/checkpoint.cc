@@ -228,11 +228,14 @@ bool is_table(std::string_view tensor) {
 // ---- files
 // ------------------------------------------------------------------------------------------------------
 
-Result<std::vector<fs::path>> shards_of(const fs::path& directory) {
-  const fs::path index = directory / "model.safetensors.index.json";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+// Which file holds each tensor, as the index says; empty without an index: one file holds all.
+Result<std::map<std::string, std::string>> read_index(const fs::path& directory) {
+  const fs::path index = directory / kIndexFile;
   const auto text = read_file(index.string(), Bytes(kIndexBytesMax));
   if (!text && text.error().code == Code::kNotFound) {
-    return std::vector<fs::path>{directory / "model.safetensors"};
+    return std::map<std::string, std::string>{};
   }
   if (!text) {
     return std::unexpected(text.error());
@@ -242,6 +245,7 @@ Result<std::vector<fs::path>> shards_of(const fs::path& directory) {
       !json["weight_map"].is_object()) {
     return fail(Code::kCorruption, "want an object with weight_map", index.string());
   }
+  std::map<std::string, std::string> files;
   std::set<std::string> names;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     // A shard is a file of this directory; anything else would read where it must not.
@@ -251,18 +255,14 @@ Result<std::vector<fs::path>> shards_of(const fs::path& directory) {
                   index.string() + ": " + tensor);
     }
     names.insert(file.get<std::string>());
+    files[tensor] = file.get<std::string>();
   }
   if (names.empty() || names.size() > kShardsMax) {
     return fail(Code::kCorruption,
                 fmt::format("names {} shards, want 1 to {}", names.size(), kShardsMax),
                 index.string());
   }
-  std::vector<fs::path> paths;
-  paths.reserve(names.size());
-  for (const std::string& file : names) {
-    paths.push_back(directory / file);
-  }
-  return paths;
+  return files;
 }
 
 template <class T>
@@ -303,15 +303,24 @@ bool all_finite(const TensorView& view) {
   return true;
 }
 
-// F32 scales; the others cannot be zero or negative.
-bool all_positive(const TensorView& view) {
-  const auto count = static_cast<std::size_t>(view.dtype == Dtype::kF32 ? view.elements() : 0);
+// Above 0, and so small that its product with the largest code, 448, is finite.
+bool all_scales_usable(const TensorView& view) {
+  constexpr float kScaleMax = 0x1p119F;
+  const auto count = static_cast<std::size_t>(view.elements());
   for (std::size_t i = 0; i < count; ++i) {
-    if (!(load<float>(view.bytes, i) > 0)) {
+    const float scale = view.dtype == Dtype::kF32
+                            ? load<float>(view.bytes, i)
+                            : kernels::from_e8m0(load<std::uint8_t>(view.bytes, i));
+    if (!(scale > 0 && scale <= kScaleMax)) {
       return false;
     }
   }
   return true;
+}
+
+// What a file that was never filled holds.
+bool all_zeros(const TensorView& view) {
+  return std::ranges::all_of(view.bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
 // The first value outside [0, limit).
@@ -386,9 +395,16 @@ Result<Checkpoint> Checkpoint::read(const fs::path& directory) {
   Checkpoint out;
   out.directory_ = directory;
   GALLEY_TRY(ModelConfig config, load_config(directory));
-  GALLEY_TRY(const std::vector<fs::path> shards, shards_of(directory));
-  for (const fs::path& shard : shards) {
-    GALLEY_CHECK_OK(out.add_file(shard));
+  GALLEY_TRY(out.index_, read_index(directory));
+  std::set<std::string> shards;
+  for (const auto& [tensor, file] : out.index_) {
+    shards.insert(file);
+  }
+  if (shards.empty()) {
+    shards.insert("model.safetensors");
+  }
+  for (const std::string& shard : shards) {
+    GALLEY_CHECK_OK(out.add_file(directory / shard));
   }
   std::set<std::string_view> stages;
   for (const auto& [tensor, stored] : out.stored_) {
@@ -576,13 +592,43 @@ std::vector<Checkpoint::Problem> Checkpoint::structure_problems() const {
   return problems;
 }
 
+// A tensor that the index and the files do not agree on, and a drafter that is configured only: the
+// network runs without either, slower or on other weights than were meant.
+std::vector<Checkpoint::Problem> Checkpoint::index_problems() const {
+  std::vector<Problem> problems;
+  std::map<std::string, const Safetensors*> files;
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    files[paths_[i].filename().string()] = &files_[i];
+  }
+  for (const auto& [tensor, file] : index_) {
+    if (!files.at(file)->tensors().contains(tensor)) {
+      problems.push_back({(directory_ / kIndexFile).string() + ": " + tensor, "is not in " + file});
+    }
+  }
+  for (const auto& [file, content] : files) {
+    for (const auto& [tensor, view] : content->tensors()) {
+      if (!index_.empty() && !index_.contains(tensor)) {
+        problems.push_back({(directory_ / file).string() + ": " + tensor,
+                            fmt::format("is not in {}", kIndexFile)});
+      }
+    }
+  }
+  if (plan_.config.draft && plan_.draft_stages == 0) {
+    problems.push_back({(directory_ / "config.json").string(),
+                        "configures a drafter, and no tensor mtp.* is stored"});
+  }
+  return problems;
+}
+
 std::vector<Checkpoint::Problem> Checkpoint::value_problems() const {
   std::vector<Problem> problems;
   for (const auto& [tensor, stored] : stored_) {
     if (!all_finite(stored.view)) {
       problems.push_back({locate(tensor), "holds a value that is not finite"});
-    } else if (tensor.ends_with(kScale) && !all_positive(stored.view)) {
-      problems.push_back({locate(tensor), "holds a scale that is not positive"});
+    } else if (tensor.ends_with(kScale) && !all_scales_usable(stored.view)) {
+      problems.push_back({locate(tensor), "holds a scale that is not above 0 and up to 2^119"});
+    } else if (stored.view.shape.size() == 2 && all_zeros(stored.view)) {
+      problems.push_back({locate(tensor), "holds nothing but zeros"});
     }
   }
   for (const TensorSpec& spec : expected_tensors(plan_)) {
@@ -635,7 +681,8 @@ Result<std::vector<Checkpoint::Problem>> Checkpoint::verify(const fs::path& dire
            scale ? "is not expected: no quantised weight has these scales" : "is not expected"});
     }
   }
-  for (const auto& more : {checkpoint.value_problems(), checkpoint.engram_problems()}) {
+  for (const auto& more :
+       {checkpoint.index_problems(), checkpoint.value_problems(), checkpoint.engram_problems()}) {
     problems.insert(problems.end(), more.begin(), more.end());
   }
   return problems;

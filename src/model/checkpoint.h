@@ -96,6 +96,7 @@ class Checkpoint {
   [[nodiscard]] const TensorView* find(std::string_view released_name) const;
   [[nodiscard]] std::string describe_mismatch(const TensorSpec& spec) const;
   [[nodiscard]] std::vector<Problem> structure_problems() const;
+  [[nodiscard]] std::vector<Problem> index_problems() const;
   [[nodiscard]] std::vector<Problem> value_problems() const;
   [[nodiscard]] std::vector<Problem> engram_problems() const;
 
@@ -103,6 +104,7 @@ class Checkpoint {
   ModelPlan plan_;
   std::vector<Safetensors> files_;
   std::vector<std::filesystem::path> paths_;
+  std::map<std::string, std::string> index_;  // file of each tensor; empty: there is no index
   std::map<std::string, Stored, std::less<>> stored_;  // by released name
 };
 

@@ -436,7 +436,7 @@ TEST(Checkpoint, VerifyNamesEveryDifference) {
       file + "norm.scale is not expected: no quantised weight has these scales",
       file + "layers.4.attn.wo_b.weight holds a value that is not finite",
       file + "layers.5.ffn.experts.0.w1.scale holds a value that is not finite",
-      file + "layers.6.attn.wkv.scale holds a scale that is not positive",
+      file + "layers.6.attn.wkv.scale holds a scale that is not above 0 and up to 2^119",
       file + "mtp.1.attn_norm.weight has shape [64, 1], want [64]",
   };
   std::ranges::sort(want);
@@ -474,6 +474,47 @@ TEST(Checkpoint, VerifyNamesWhatHashesNeed) {
     ASSERT_EQ(problems->size(), 1U) << c.what;
     EXPECT_TRUE(problems->front().where.ends_with(c.where)) << problems->front().where;
     EXPECT_NE(problems->front().what.find(c.what), std::string::npos) << problems->front().what;
+  }
+}
+
+// What a copy that broke off leaves, and what no reader would notice.
+TEST(Checkpoint, VerifyNamesWhatACopyLost) {
+  struct Case {
+    std::function<void(CheckpointForTest&, nlohmann::json& index)> bend;
+    const char* where;  // end of the only problem's place
+    const char* what;
+  };
+  const Case cases[] = {
+      {[](auto& c, auto&) { std::ranges::fill(c.tensors["head.weight"].bytes, '\0'); },
+       "model.safetensors: head.weight", "holds nothing but zeros"},
+      {[](auto& c, auto&) { c.tensors["layers.0.attn.wq_a.scale"].bytes[0] = '\xf7'; },
+       "layers.0.attn.wq_a.scale", "holds a scale that is not above 0 and up to 2^119"},
+      {[](auto& c, auto&) {
+         std::erase_if(c.tensors, [](const auto& t) { return t.first.starts_with("mtp."); });
+       },
+       "config.json", "configures a drafter, and no tensor mtp.* is stored"},
+      {[](auto&, auto& index) { index["layers.99.surplus"] = "model.safetensors"; },
+       "model.safetensors.index.json: layers.99.surplus", "is not in model.safetensors"},
+      {[](auto&, auto& index) { index.erase("norm.weight"); }, "model.safetensors: norm.weight",
+       "is not in model.safetensors.index.json"}};
+  for (const Case& c : cases) {
+    CheckpointForTest checkpoint = CheckpointForTest::golden("v41");
+    nlohmann::json files;
+    for (const auto& [name, tensor] : checkpoint.tensors) {
+      files[name] = "model.safetensors";
+    }
+    c.bend(checkpoint, files);
+    const FolderForTest folder;
+    checkpoint.write(folder.path());
+    if (checkpoint.tensors.contains("mtp.0.attn_norm.weight")) {
+      write_for_test(folder.path() / "model.safetensors.index.json",
+                     nlohmann::json{{"weight_map", files}}.dump());
+    }
+    const auto problems = Checkpoint::verify(folder.path());
+    ASSERT_TRUE(problems) << to_string(problems.error());
+    ASSERT_EQ(problems->size(), 1U) << c.what;
+    EXPECT_TRUE(problems->front().where.ends_with(c.where)) << problems->front().where;
+    EXPECT_EQ(problems->front().what, c.what);
   }
 }
 

@@ -404,6 +404,7 @@ class ChatTest(unittest.TestCase):
         self.assertTrue(again.startswith(first))
         self.assertNotEqual(again, first + first)
         self.assertEqual(self.chat("Hello!\n/new\nHello!\n/exit\nHello!\n"), first + first)
+        self.assertEqual(self.chat("Hello!\r\n/exit\r\nHello!\r\n"), first)
         other = self.chat("Hello!\n", "--system", "Be brief.")
         self.assertNotEqual(other, first)
         self.assertEqual(self.chat("/system Be brief.\nHello!\n"), other)
@@ -537,6 +538,12 @@ class CommandTest(unittest.TestCase):
             self.assertIn(f'{flag}: "{value}" is not {wanted}', done.stderr)
         done = self.run_galley("chat", "--model", "/nowhere", "--temperature=2", "--top-p=1")
         self.assertNotIn("is not a number", done.stderr)
+        for seed in ["-1", "18446744073709551615", "1.5"]:
+            done = self.run_galley(
+                "model", "synth", "--like", "v4-flash", f"--seed={seed}", "/nowhere/out"
+            )
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(f'--seed: "{seed}" is not an integer from 0 to', done.stderr)
 
     def test_a_truth_may_follow_its_flag(self):
         for flags in (["--default_thinking", "false"], ["--default_thinking=false"]):
