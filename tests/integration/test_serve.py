@@ -286,8 +286,16 @@ class VerifyTest(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertTrue(done.stdout.startswith(f"{tokenizer} "), done.stdout)
             self.assertTrue(done.stdout.endswith("\n1 problems\n"), done.stdout)
-            tokenizer.unlink()
-            self.assertIn(f"{tokenizer} is missing", verify().stdout)
+            other = pathlib.Path(__file__).parent.parent / "data" / "small_tokenizer.json"
+            tokenizer.write_bytes(other.read_bytes())  # whole, but with more ids than the model
+            done = verify()
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stdout, rf"^{tokenizer} has 4096 ids, the model \d+\n1 problems\n")
+            tokenizer.unlink()  # `serve` may be given another one
+            done = verify()
+            self.assertEqual(done.returncode, 0)
+            self.assertTrue(done.stdout.startswith(f"{tokenizer} is missing"), done.stdout)
+            self.assertTrue(done.stdout.endswith("\n0 problems\n"), done.stdout)
 
 
 class ModelTest(unittest.TestCase):
