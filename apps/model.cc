@@ -30,43 +30,47 @@ Result<bool> check(const std::string& set) {
                outcome.passed ? "ok" : "FAILED", outcome.name, outcome.max_error,
                outcome.relative_rms, outcome.passed ? "" : outcome.detail);
   }
-  if (outcomes.empty()) {
-    return fail(Code::kInvalidArgument, "nothing was checked", set);
-  }
   fmt::print("{} passed, {} failed\n", passed, outcomes.size() - passed);
   return passed == outcomes.size();
 }
 
-// Serving needs a tokenizer, whose ids the model knows.
-std::optional<std::string> tokenizer_problem(const std::filesystem::path& path, int vocabulary) {
+// Serving would refuse a tokenizer that cannot be read, or has ids the model does not know. The
+// error's `where` is a place inside the file.
+Result<void> check_tokenizer(const std::filesystem::path& path, int vocabulary) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    return "is missing; serving needs it, or the option `tokenizer`";
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return fail(Code::kCorruption, "is no file");
   }
   const auto json = read_input(path.string());
   if (!json) {
-    return json.error().what;
+    return fail(json.error().code, json.error().what);
   }
-  const auto tokenizer = recipe::Tokenizer::from_json(*json);
-  if (!tokenizer) {
-    return tokenizer.error().what;
-  }
-  const std::size_t ids = (*tokenizer)->vocabulary_size();
+  GALLEY_TRY(const auto tokenizer, recipe::Tokenizer::from_json(*json));
+  const std::size_t ids = tokenizer->vocabulary_size();
   if (ids > static_cast<std::size_t>(vocabulary)) {
-    return fmt::format("has {} ids, the model {}", ids, vocabulary);
+    return fail(Code::kCorruption, fmt::format("has {} ids, the model {}", ids, vocabulary));
   }
-  return std::nullopt;
+  return {};
 }
 
 Result<bool> verify(const std::string& directory) {
   GALLEY_TRY(auto problems, model::Checkpoint::verify(directory));
   GALLEY_TRY(const model::ModelConfig config, model::load_config(directory));
   const std::filesystem::path tokenizer = std::filesystem::path(directory) / "tokenizer.json";
-  if (auto problem = tokenizer_problem(tokenizer, config.vocabulary)) {
-    problems.push_back({tokenizer.string(), std::move(*problem)});
+  std::error_code error;
+  const bool has_tokenizer = std::filesystem::exists(tokenizer, error);
+  if (has_tokenizer) {
+    if (const auto good = check_tokenizer(tokenizer, config.vocabulary); !good) {
+      const std::string& where = good.error().where;
+      problems.push_back(
+          {tokenizer.string() + (where.empty() ? "" : ": " + where), good.error().what});
+    }
   }
   for (const model::Checkpoint::Problem& problem : problems) {
     fmt::print("{} {}\n", problem.where, problem.what);
+  }
+  if (!has_tokenizer) {  // another place may hold it
+    fmt::print("{} is missing: to serve this, name a `--tokenizer`\n", tokenizer.string());
   }
   fmt::print("{} problems\n", problems.size());
   return problems.empty();
@@ -96,7 +100,7 @@ void add_model(CLI::App& galley, int& exit_code) {
   add_model_inspect(*model, exit_code);
   add_command(
       *model, "verify",
-      "Reads every tensor, the engram's token map and the tokenizer; names what is missing, "
+      "Reads every tensor, the engram's token map and a tokenizer.json; names what is missing, "
       "extra, misshapen, out of range or not finite.",
       "DIR", verify, exit_code);
   add_command(*model, "check", "Runs a golden set (v4/, v41/, ops/) and compares every value.",

@@ -91,7 +91,7 @@ void print_text(const model::Checkpoint& checkpoint) {
   }
   print_bytes("  cache, 1000 tokens", needs.thousand_tokens, "whole blocks");
   print_bytes("  a request", needs.request, "besides its blocks");
-  print_bytes("  scratch", needs.step, fmt::format("of a step of {} rows", needs.step_rows));
+  print_bytes("  a step", needs.step, fmt::format("of {} rows", needs.step_rows));
   fmt::print("\non disk\n");
   print_bytes("  engram tables", needs.tables_on_disk, "read by row, never resident");
 }

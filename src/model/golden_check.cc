@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 #include <iterator>
 #include <set>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "model/golden_compare.h"
+#include "model/golden_manifest.h"
 #include "model/golden_ops.h"
 #include "model/golden_runs.h"
 #include "model/golden_vision.h"
@@ -51,23 +54,10 @@ RunLimits limits_of(std::string_view file, bool v41) {
   return {.logits = {.relative_rms = v41 ? 0.4 : 0.2}, .argmax_share = 0.7};
 }
 
-// Tensors behind a rounding, whose values say nothing: "no other tensor of these files" (README of
-// the goldens, step 8).
-bool behind_rounding(std::string_view file, std::string_view tensor) {
-  if (file == "f32" || file == "bf16" || file == "bf16_act") {
-    return tensor.starts_with("prefill.L") || tensor.starts_with("dspark.");
-  }
-  if (file == "vision") {
-    return tensor.starts_with("f32.L") || tensor.starts_with("bf16.L");
-  }
-  return file == "replay" && !tensor.starts_with("nq.") &&
-         tensor.find(".dspark.") != std::string_view::npos;
-}
-
 Result<void> check_numerics(Network& network,
                             const fs::path& checkpoint,
                             std::string_view file,
-                            const Golden& golden,
+                            Golden& golden,
                             Report& report) {
   if (file == "short") {
     return check_short(network, golden, {.max_abs = 2e-2, .relative_rms = 1e-4}, true, report);
@@ -100,7 +90,7 @@ std::vector<GoldenOutcome> check_file(const fs::path& checkpoint,
     report.require("can be read", false, to_string(tensors.error()));
     return report.take();
   }
-  const Golden golden(*tensors);
+  Golden golden(*tensors);
   for (const RunFile& run : kRuns) {
     if (run.name != file) {
       continue;
@@ -113,8 +103,7 @@ std::vector<GoldenOutcome> check_file(const fs::path& checkpoint,
       return report.take();
     }
   }
-  report.file_problems(golden,
-                       [file](const std::string& tensor) { return behind_rounding(file, tensor); });
+  report.file_problems(golden);
   return report.take();
 }
 
@@ -123,16 +112,71 @@ Result<std::vector<GoldenOutcome>> check_plans(const fs::path& set) {
   return check_image_plans(set / "MANIFEST.json", config);
 }
 
+// Every file of tensors that some check takes.
+std::set<std::string> taken_files() {
+  std::set<std::string> out = {"ops/ops.safetensors"};
+  for (const char* const family : {"v4", "v41"}) {
+    out.insert(fmt::format("{}/model.safetensors", family));
+    for (const RunFile& run : kRuns) {
+      if (in_set(family, run.name)) {
+        out.insert(fmt::format("{}/{}.safetensors", family, run.name));
+      }
+    }
+  }
+  return out;
+}
+
+// That the set holds the files its manifest lists, and no tensors that no check takes.
+Result<std::vector<GoldenOutcome>> check_files(const fs::path& set) {
+  constexpr int kDepthMax = 1;  // of folders in the set
+  GALLEY_TRY(const nlohmann::json manifest, read_manifest(set / "MANIFEST.json"));
+  Report report("files ");
+  const std::set<std::string> taken = taken_files();
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(set, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it.depth() >= kDepthMax) {
+      it.disable_recursion_pending();
+    }
+    const std::string file = it->path().lexically_relative(set).generic_string();
+    if (file.ends_with(".safetensors")) {
+      report.require(file, taken.contains(file), "no check takes it");
+    }
+  }
+  report.require("can be listed", !error, error.message());
+  const auto listed = [&](const char* list, const auto& holds, const char* otherwise) {
+    const bool is_object = manifest.contains(list) && manifest[list].is_object();
+    report.require(fmt::format("MANIFEST.json {}", list), is_object, "want an object");
+    if (is_object) {
+      for (const auto& [key, value] : manifest[list].items()) {
+        report.require(fmt::format("MANIFEST.json {} {}", list, key), holds(key), otherwise);
+      }
+    }
+  };
+  listed(
+      "runs", [&](const std::string& run) { return taken.contains(run + ".safetensors"); },
+      "no check takes it");
+  listed(
+      "sha256", [&](const std::string& file) { return fs::is_regular_file(set / file, error); },
+      "is not there");
+  return report.take();
+}
+
 }  // namespace
 
 Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set,
                                                     kernels::Device& device,
                                                     std::string_view only) {
-  if (!fs::is_directory(set)) {
+  std::error_code error;
+  if (!fs::is_directory(set, error)) {
     return fail(Code::kNotFound, "want a folder with v4/, v41/, ops/ and MANIFEST.json",
                 set.string());
   }
-  const auto wanted = [only](std::string_view part) { return only.empty() || only == part; };
+  bool known = only.empty();
+  const auto wanted = [&](std::string_view part) {
+    known = known || only == part;
+    return only.empty() || only == part;
+  };
   std::vector<GoldenOutcome> outcomes;
   const auto add = [&](Result<std::vector<GoldenOutcome>> more, std::string_view part) {
     if (!more) {
@@ -143,6 +187,9 @@ Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set,
     outcomes.insert(outcomes.end(), std::make_move_iterator(more->begin()),
                     std::make_move_iterator(more->end()));
   };
+  if (wanted("files")) {
+    add(check_files(set), "files");
+  }
   if (wanted("ops")) {
     add(check_golden_ops(set / "ops"), "ops");
   }
@@ -150,13 +197,16 @@ Result<std::vector<GoldenOutcome>> check_golden_set(const fs::path& set,
     std::set<std::string_view> done;
     for (const RunFile& run : kRuns) {
       const std::string part = fmt::format("{}/{}", family, run.name);
-      if (wanted(part) && in_set(family, run.name) && done.insert(run.name).second) {
+      if (in_set(family, run.name) && wanted(part) && done.insert(run.name).second) {
         add(check_file(set / family, run.name, device), part);
       }
     }
   }
   if (wanted("images")) {
     add(check_plans(set), "images");
+  }
+  if (!known) {
+    return fail(Code::kNotFound, "is no part of a golden set", std::string(only));
   }
   return outcomes;
 }

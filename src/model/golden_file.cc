@@ -33,33 +33,33 @@ std::int64_t integer_at(const TensorView& view, std::size_t i) {
 
 }  // namespace
 
-void Golden::require(const std::string& tensor, bool holds, std::string_view expectation) const {
+void Golden::reject_unless(bool holds, const std::string& tensor, std::string_view what) {
   if (!holds) {
-    problems_.try_emplace(tensor, expectation);
+    problems_.try_emplace(tensor, what);
   }
 }
 
-const TensorView* Golden::find(const std::string& tensor, std::optional<std::size_t> count) const {
+const TensorView* Golden::find(const std::string& tensor, std::optional<std::size_t> count) {
   const TensorView* const view = file_.find(tensor);
   if (view == nullptr) {
-    require(tensor, false, "is missing");
+    reject_unless(false, tensor, "is missing");
     return nullptr;
   }
   read_.insert(tensor);
   const auto elements = static_cast<std::size_t>(view->elements());
   if (elements != count.value_or(elements)) {
-    require(tensor, false, fmt::format("has shape {}, want {} values", view->shape_text(), *count));
+    reject_unless(false, tensor,
+                  fmt::format("has shape {}, want {} values", view->shape_text(), *count));
     return nullptr;
   }
   return view;
 }
 
-std::vector<float> Golden::floats(const std::string& tensor,
-                                  std::optional<std::size_t> count) const {
+std::vector<float> Golden::floats(const std::string& tensor, std::optional<std::size_t> count) {
   const TensorView* const view = find(tensor, count);
   const bool known = view != nullptr && (view->dtype == Dtype::kF32 || view->dtype == Dtype::kBf16);
   if (!known) {
-    require(tensor, false, "has no dtype of floats, want F32 or BF16");
+    reject_unless(false, tensor, "has no dtype of floats, want F32 or BF16");
     return std::vector<float>(count.value_or(0));
   }
   std::vector<float> out(static_cast<std::size_t>(view->elements()));
@@ -72,39 +72,41 @@ std::vector<float> Golden::floats(const std::string& tensor,
 
 std::vector<std::int64_t> Golden::integers(const std::string& tensor,
                                            IntegerRange range,
-                                           std::optional<std::size_t> count) const {
+                                           std::optional<std::size_t> count) {
   const TensorView* const view = find(tensor, count);
+  const bool possible = range.low <= range.high;
+  reject_unless(possible, tensor,
+                fmt::format("no value fits: want [{}, {}]", range.low, range.high));
   constexpr Dtype kIntegers[] = {Dtype::kBool, Dtype::kU8,  Dtype::kI8,
                                  Dtype::kI16,  Dtype::kI32, Dtype::kI64};
   if (view == nullptr || std::ranges::find(kIntegers, view->dtype) == std::end(kIntegers)) {
-    require(tensor, false, "has no dtype of integers");
-    return std::vector<std::int64_t>(count.value_or(0),
-                                     std::clamp<std::int64_t>(0, range.low, range.high));
+    reject_unless(false, tensor, "has no dtype of integers");
+    const std::int64_t safe =
+        possible ? std::clamp<std::int64_t>(0, range.low, range.high) : range.low;
+    return std::vector<std::int64_t>(count.value_or(0), safe);
   }
   std::vector<std::int64_t> out(static_cast<std::size_t>(view->elements()));
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = integer_at(*view, i);
     if (out[i] < range.low || out[i] > range.high) {
-      require(tensor, false,
-              fmt::format("value {} is {}, want [{}, {}]", i, out[i], range.low, range.high));
+      reject_unless(false, tensor,
+                    fmt::format("value {} is {}, want [{}, {}]", i, out[i], range.low, range.high));
       out[i] = range.low;
     }
   }
   return out;
 }
 
-std::vector<std::int32_t> Golden::tokens(const std::string& tensor, int vocabulary) const {
+std::vector<std::int32_t> Golden::tokens(const std::string& tensor, int vocabulary) {
   const std::vector<std::int64_t> wide = integers(tensor, {0, vocabulary - 1});
-  require(tensor, !wide.empty(), "is empty");
+  reject_unless(!wide.empty(), tensor, "is empty");
   return {wide.begin(), wide.end()};
 }
 
-std::vector<std::byte> Golden::bytes(const std::string& tensor,
-                                     Dtype dtype,
-                                     std::size_t count) const {
+std::vector<std::byte> Golden::bytes(const std::string& tensor, Dtype dtype, std::size_t count) {
   const TensorView* const view = find(tensor, count);
   if (view == nullptr || view->dtype != dtype) {
-    require(tensor, false, fmt::format("want dtype {}", name(dtype)));
+    reject_unless(false, tensor, fmt::format("want dtype {}", name(dtype)));
     return std::vector<std::byte>(count);
   }
   return {view->bytes.begin(), view->bytes.end()};

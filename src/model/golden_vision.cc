@@ -1,11 +1,12 @@
 #include "model/golden_vision.h"
 
 #include <cstdio>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "model/golden_manifest.h"
+#include "model/golden_runs.h"
 #include "model/image_resize.h"
 
 namespace galley::model {
@@ -20,14 +21,17 @@ std::vector<float> as_floats(std::span<const std::uint8_t> bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
+Result<Image> read_image(const fs::path& path) {
+  GALLEY_TRY(const std::string file, read_file(path.string(), Bytes(kImageBytesMax)));
+  return decode_image(std::as_bytes(std::span(file)));
+}
+
 // How the image becomes patches; does not depend on numerics.
 void check_preprocessing(const VisionConfig& config,
                          const fs::path& directory,
-                         const Golden& golden,
+                         Golden& golden,
                          Report& report) {
-  std::ifstream in(directory / "image.png", std::ios::binary);
-  const std::string file((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  const Result<Image> image = decode_image(std::as_bytes(std::span(file)));
+  const Result<Image> image = read_image(directory / "image.png");
   if (!image) {
     report.require("image.png", false, to_string(image.error()));
     return;
@@ -71,40 +75,11 @@ VisionLimits limits_of(const Numerics& numerics) {
   return {"bf16.", {.relative_rms = 0x1p-8}, {.relative_rms = 0.25}, 0.85, false};
 }
 
-void check_inside(const Golden& golden,
-                  const Recorder& recorder,
-                  const ModelPlan& plan,
-                  int layer,
-                  std::size_t tokens,
-                  Report& report) {
-  const LayerPlan& role = plan.layers[static_cast<std::size_t>(layer)];
-  const auto lists = [&](const char* what) {
-    const std::string name = fmt::format("nq.L{}.{}", layer, what);
-    report.count(name,
-                 differing_rows(golden.integers(name),
-                                recorder.list(fmt::format("{}.{}", layer, what)), tokens),
-                 tokens, 0);
-  };
-  lists("router_idx");
-  if (role.list_source == layer) {
-    lists("topk");
-  }
-  if (role.engram) {
-    const std::string ids = fmt::format("nq.L{}.engram_ids", layer);
-    report.count(
-        ids, mismatches(golden.integers(ids), recorder.list(fmt::format("{}.engram_ids", layer))),
-        tokens, 0);
-    const std::string gate = fmt::format("nq.L{}.engram_gate", layer);
-    report.compare(gate, golden.floats(gate), recorder.value(fmt::format("{}.engram_gate", layer)),
-                   {.max_abs = 2e-4});
-  }
-}
-
 }  // namespace
 
 Result<void> check_vision(Network& network,
                           const fs::path& directory,
-                          const Golden& golden,
+                          Golden& golden,
                           Report& report) {
   const ModelConfig& config = network.plan().config;
   VisionTower* const tower = network.vision();
@@ -120,16 +95,15 @@ Result<void> check_vision(Network& network,
   const std::vector<std::int64_t> pixels = golden.integers("resized_u8", {0, 255});
   const std::vector<std::int64_t> shape =
       golden.has("resized_u8") ? golden.shape("resized_u8") : std::vector<std::int64_t>();
-  golden.require("resized_u8", shape.size() == 3 && shape[2] == 3, "want shape [h, w, 3]");
+  golden.reject_unless(shape.size() == 3 && shape[2] == 3, "resized_u8", "want shape [h, w, 3]");
   const std::vector<std::int32_t> ids = golden.tokens("ids", config.vocabulary);
   const std::vector<std::int64_t> rows = golden.integers("rows", {0, std::ssize(ids) - 1});
   const auto image = static_cast<std::int32_t>(*config.image_token);
   const auto first = std::ranges::find(ids, image);
   const auto count = std::ranges::count(ids, image);
-  golden.require("ids",
-                 count > 0 && std::all_of(first, first + std::min(count, ids.end() - first),
-                                          [image](std::int32_t id) { return id == image; }),
-                 fmt::format("want one run of image tokens ({})", image));
+  golden.reject_unless(count > 0 && std::all_of(first, first + std::min(count, ids.end() - first),
+                                                [image](std::int32_t id) { return id == image; }),
+                       "ids", fmt::format("want one run of image tokens ({})", image));
   if (!golden.problems().empty()) {
     return {};
   }
@@ -165,29 +139,25 @@ Result<void> check_vision(Network& network,
   const auto sequence = network.new_sequence();
   const SequenceRows part{.sequence = sequence.get(), .tokens = ids, .embeddings = embeddings};
   GALLEY_TRY(const ForwardResult result, network.forward({&part, 1}, {.probe = &recorder}));
-  for (int layer = 0; layer < config.layers && limits.exact; ++layer) {
-    check_inside(golden, recorder, network.plan(), layer, ids.size(), report);
+  const RunLimits inside{.inner = {.max_abs = 2e-4}, .layer_by_layer = limits.exact};
+  for (int layer = 0; layer < config.layers; ++layer) {
+    check_choices({golden, recorder, network, layer, fmt::format("{}L{}.", limits.tag, layer),
+                   ids.size(), inside, report});
   }
   const auto vocabulary = static_cast<std::size_t>(config.vocabulary);
   report.compare(limits.tag + "logits", golden.floats(limits.tag + "logits"),
                  select_rows(result.logits, vocabulary, rows), limits.logits);
   const std::vector<std::int64_t> best = argmax_rows(result.logits, vocabulary);
-  const auto allowed =
-      limits.exact
-          ? std::size_t{1}
-          : static_cast<std::size_t>((1 - limits.argmax_share) * static_cast<double>(best.size()));
   report.count(limits.tag + "argmax", mismatches(golden.integers(limits.tag + "argmax"), best),
-               best.size(), allowed);
+               best.size(), other_winners(best.size(), limits.exact, limits.argmax_share));
   return {};
 }
 
 Result<std::vector<GoldenOutcome>> check_image_plans(const fs::path& manifest,
                                                      const ModelConfig& config) {
-  constexpr std::size_t kManifestBytesMax = std::size_t{16} << 20U;
-  GALLEY_TRY(const std::string text, read_file(manifest.string(), Bytes(kManifestBytesMax)));
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("images") || !json["images"].is_object()) {
-    return fail(Code::kCorruption, "want an object with `images`", manifest.string());
+  GALLEY_TRY(const nlohmann::json json, read_manifest(manifest));
+  if (!json.contains("images") || !json["images"].is_object()) {
+    return fail(Code::kCorruption, "want an object `images`", manifest.string());
   }
   if (!config.vision) {
     return fail(Code::kInvalidArgument, "has image plans, the checkpoint no vision tower",
@@ -206,7 +176,8 @@ Result<std::vector<GoldenOutcome>> check_image_plans(const fs::path& manifest,
     for (const auto& [size, want] : images.items()) {
       long long width = 0;
       long long height = 0;
-      if (std::sscanf(size.c_str(), "%lldx%lld", &width, &height) != 2) {
+      if (std::sscanf(size.c_str(), "%lldx%lld", &width, &height) != 2 ||
+          size != fmt::format("{}x{}", width, height)) {
         return fail(Code::kCorruption, "want WIDTHxHEIGHT, got " + size, manifest.string());
       }
       const Result<ImagePlan> plan = plan_image(vision, width, height);

@@ -12,7 +12,7 @@ namespace galley::model {
 // model with the span in its prompt, at the numerics of `network`.
 [[nodiscard]] Result<void> check_vision(Network& network,
                                         const std::filesystem::path& directory,
-                                        const Golden& golden,
+                                        Golden& golden,
                                         Report& report);
 
 // The image plans a set's MANIFEST.json lists under `images`: of this configuration ("tiny") and of

@@ -685,22 +685,16 @@ Result<void> make_empty_directory(const fs::path& directory) {
   return {};
 }
 
-// Better said now than after an hour of writing.
-Result<void> check_space(const fs::path& directory, std::uint64_t bytes) {
-  constexpr std::uint64_t kOthers = std::uint64_t{64}
-                                    << 20U;  // headers, index, token map, tokenizer
-  std::error_code error;
-  const fs::space_info space = fs::space(directory, error);
-  if (!error && space.available < bytes + kOthers) {
+}  // namespace
+
+Result<void> synth_fits(std::uint64_t bytes, std::uint64_t available) {
+  if (available < kSynthOtherBytes || available - kSynthOtherBytes < bytes) {
     return fail(Code::kUnavailable,
                 fmt::format("needs {:.2f} GB, {:.2f} GB are free", static_cast<double>(bytes) / 1e9,
-                            static_cast<double>(space.available) / 1e9),
-                directory.string());
+                            static_cast<double>(available) / 1e9));
   }
   return {};
 }
-
-}  // namespace
 
 Result<SynthLike> synth_like(std::string_view name) {
   if (name == "v4-flash") {
@@ -740,7 +734,13 @@ Result<void> synthesise(const SynthOptions& options,
     total += static_cast<std::uint64_t>(entry.bytes());
   }
   GALLEY_CHECK_OK(make_empty_directory(directory));
-  GALLEY_CHECK_OK(check_space(directory, total));
+  // Better said now than after an hour of writing.
+  std::error_code error;
+  if (const fs::space_info space = fs::space(directory, error); !error) {
+    if (auto fits = synth_fits(total, space.available); !fits) {
+      return fail(fits.error().code, std::move(fits.error().what), directory.string());
+    }
+  }
   Progress progress(report, total);
   const auto shards = split(entries);
   Json weight_map = Json::object();

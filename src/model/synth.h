@@ -44,6 +44,11 @@ struct SynthOptions {
 // config.json of such a model. Errors: kInvalidArgument for sizes no model can have.
 [[nodiscard]] Result<std::string> synth_config(const SynthOptions& options);
 
+// Whether a checkpoint with `bytes` of tensors fits where `available` bytes are free; headers,
+// index, token map and tokenizer take up to kSynthOtherBytes more. Error: kUnavailable.
+inline constexpr std::uint64_t kSynthOtherBytes = std::uint64_t{64} << 20U;
+[[nodiscard]] Result<void> synth_fits(std::uint64_t bytes, std::uint64_t available);
+
 // Bytes written so far, and in all.
 using SynthProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <unistd.h>
@@ -194,18 +195,17 @@ TEST(Synth, EngramTablesTakeTheirBytes) {
   EXPECT_NEAR(bytes / (100 << 20), 1.0, 0.05);  // primes lie above the bucket base
 }
 
-TEST(Synth, AFullDiskIsSaidBeforeAnythingIsWritten) {
-  SynthOptions options = kTinyV4;
-  options.experts = 64;
-  options.hidden = kSynthHiddenMax;
-  options.layers = kSynthLayersMax;  // 13 TB
-  const fs::path folder = fresh_folder("disk");
-  const auto done = synthesise(options, folder, {});
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, Code::kUnavailable);
-  EXPECT_NE(done.error().what.find("GB are free"), std::string::npos) << done.error().what;
-  EXPECT_TRUE(fs::is_empty(folder));
-  fs::remove_all(folder);
+TEST(Synth, ADiskThatIsTooSmallIsNamed) {
+  constexpr std::uint64_t kGb = 1'000'000'000;
+  EXPECT_TRUE(synth_fits(kGb, kGb + kSynthOtherBytes));
+  EXPECT_TRUE(synth_fits(0, kSynthOtherBytes));
+  EXPECT_FALSE(synth_fits(kGb, kGb + kSynthOtherBytes - 1));
+  EXPECT_FALSE(synth_fits(0, kSynthOtherBytes - 1));
+  EXPECT_FALSE(synth_fits(std::numeric_limits<std::uint64_t>::max(), kGb));
+  const auto full = synth_fits(13'000 * kGb, 20 * kGb);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::kUnavailable);
+  EXPECT_EQ(full.error().what, "needs 13000.00 GB, 20.00 GB are free");
 }
 
 TEST(Synth, WrongSizesAndFullFoldersAreRefused) {

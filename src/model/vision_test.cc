@@ -213,7 +213,7 @@ TEST_F(Vision, AnImageInFrontOfTheCutAndBehindIt) {
 TEST(VisionTower, EqualsTheReference) {
   const Model model(kTests / "golden/v41", 2, kExact);
   const Safetensors file = Safetensors::open(kTests / "golden/v41/vision.safetensors").value();
-  const Golden golden(file);
+  Golden golden(file);
   const auto prepared = prepare_image(model.network->vision()->config(),
                                       bytes(read(kTests / "golden/v41/image.png")));
   ASSERT_TRUE(prepared);
@@ -230,7 +230,7 @@ TEST(VisionTower, EqualsTheReference) {
 TEST(VisionTower, RoundsWhereTheReferenceRounds) {
   const Model model(kTests / "golden/v41", 2, {});
   const Safetensors file = Safetensors::open(kTests / "golden/v41/vision.safetensors").value();
-  const Golden golden(file);
+  Golden golden(file);
   const auto prepared = prepare_image(model.network->vision()->config(),
                                       bytes(read(kTests / "golden/v41/image.png")));
   ASSERT_TRUE(prepared);
@@ -304,7 +304,7 @@ class V4Vision : public testing::Test {
   }
 
   // The prompt of the reference run.
-  static Prompt reference_prompt(const Golden& golden, std::size_t hidden) {
+  static Prompt reference_prompt(Golden& golden, std::size_t hidden) {
     Prompt prompt;
     const std::vector<std::int64_t> ids = golden.integers("ids");
     prompt.tokens.assign(ids.begin(), ids.end());
@@ -325,7 +325,7 @@ class V4Vision : public testing::Test {
   // up.
   static void write_vision_tensors(const nlohmann::json& config) {
     const Safetensors file = reference();
-    const Golden golden(file);
+    Golden golden(file);
     const std::vector<float> bias = golden.floats("bias_vl");
     const std::size_t experts = config["n_routed_experts"];
     nlohmann::json header;
@@ -394,7 +394,7 @@ TEST_F(V4Vision, EqualsTheReference) {
   const Model vision = model(2, kExact);
   const ModelConfig& config = vision.network->plan().config;
   const Safetensors file = reference();
-  const Golden golden(file);
+  Golden golden(file);
   const Prompt prompt = reference_prompt(golden, static_cast<std::size_t>(config.hidden));
   const auto sequence = vision.network->new_sequence();
   SequenceRows part = part_of(*sequence, prompt, 0, prompt.tokens.size());
@@ -423,8 +423,9 @@ TEST_F(V4Vision, EqualsTheReference) {
 TEST_F(V4Vision, ChunksAroundASpanEqualTheWhole) {
   const Model vision = model(2, {});
   const Safetensors file = reference();
-  const Prompt prompt = reference_prompt(
-      Golden(file), static_cast<std::size_t>(vision.network->plan().config.hidden));
+  Golden golden(file);
+  const Prompt prompt =
+      reference_prompt(golden, static_cast<std::size_t>(vision.network->plan().config.hidden));
   const std::vector<float> whole = feed(*vision.network, prompt);
   const auto begin = static_cast<std::size_t>(prompt.images[0].begin);
   const auto end = static_cast<std::size_t>(prompt.images[0].end);

@@ -281,13 +281,27 @@ class VerifyTest(unittest.TestCase):
                 )
 
             self.assertEqual((verify().returncode, verify().stdout), (0, "0 problems\n"))
+            whole = json.loads(tokenizer.read_text())
             tokenizer.write_text("{")
             done = verify()
             self.assertEqual(done.returncode, 1)
             self.assertTrue(done.stdout.startswith(f"{tokenizer} "), done.stdout)
             self.assertTrue(done.stdout.endswith("\n1 problems\n"), done.stdout)
-            tokenizer.unlink()
-            self.assertIn(f"{tokenizer} is missing", verify().stdout)
+            tokenizer.write_text("{}")
+            self.assertRegex(verify().stdout, r"tokenizer\.json: \w+ is missing\n1 problems\n$")
+            ids = json.loads((model / "config.json").read_text())["vocab_size"]
+            whole["added_tokens"].append(dict(whole["added_tokens"][0], id=ids, content="<more>"))
+            tokenizer.write_text(json.dumps(whole))
+            done = verify()
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(
+                done.stdout, f"{tokenizer} has {ids + 1} ids, the model {ids}\n1 problems\n"
+            )
+            tokenizer.unlink()  # `serve` may be given another one
+            done = verify()
+            self.assertEqual(done.returncode, 0)
+            self.assertTrue(done.stdout.startswith(f"{tokenizer} is missing"), done.stdout)
+            self.assertTrue(done.stdout.endswith("\n0 problems\n"), done.stdout)
 
 
 class ModelTest(unittest.TestCase):
