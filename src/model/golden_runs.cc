@@ -403,6 +403,10 @@ Result<void> check_short(
   const auto sequence = network.new_sequence();
   GALLEY_TRY(const ForwardResult result, feed(network, *sequence, ids, &recorder));
   const RunLimits limits{.inner = tolerance, .layer_by_layer = true};
+  // The README bounds the streams. What is added to them is about ten times smaller, so one code
+  // that falls the other way weighs ten times as much in it.
+  const Tolerance sub_layer{.max_abs = tolerance.max_abs,
+                            .relative_rms = 10 * tolerance.relative_rms};
   for (int layer = 0; layer < config.layers; ++layer) {
     const LayerCheck check{golden,     recorder, network, layer, fmt::format("L{}.", layer),
                            ids.size(), limits,   report};
@@ -412,8 +416,8 @@ Result<void> check_short(
       check.lists("router_idx");
       continue;
     }
-    check.compare("attn_out", check.value("attn_out"), tolerance);
-    check.compare("router_w", check.value("router_w"), tolerance);
+    check.compare("attn_out", check.value("attn_out"), sub_layer);
+    check.compare("router_w", check.value("router_w"), sub_layer);
     check_choices(check);
   }
   report.compare("logits", golden.floats("logits"), result.logits,
