@@ -71,8 +71,8 @@ VisionLimits limits_of(const Numerics& numerics) {
   if (!numerics.bf16) {
     return {"f32.", {.max_abs = 2e-4}, {.relative_rms = 0.1}, 0.95, false};
   }
-  // Every value may round the other way, which is up to 2^-7 of it.
-  return {"bf16.", {.relative_rms = 0x1p-7}, {.relative_rms = 0.25}, 0.85, false};
+  // A value that rounds the other way is 2^-8 off.
+  return {"bf16.", {.relative_rms = 0x1p-8}, {.relative_rms = 0.25}, 0.85, false};
 }
 
 }  // namespace
