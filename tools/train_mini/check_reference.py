@@ -26,23 +26,6 @@ from token_map import token_map
 HERE = Path(__file__).parent
 
 
-def read_back(module, weights, drafter):
-    """Loads a module from released names."""
-    state = module.state_dict()
-    fresh = {}
-    for key, old in state.items():
-        names = list(
-            export.released_names(
-                {key: old, **({"stages.%d.x" % (len(module.stages) - 1): old} if drafter else {})}, drafter
-            )
-        )
-        names = [n for n in names if not n.endswith(("_vl", ".x"))]
-        fresh[key] = (
-            torch.stack([weights[n] for n in names]) if len(names) > 1 or ".experts." in names[0] else weights[names[0]]
-        )
-    module.load_state_dict(fresh)
-
-
 def relative_rms(a, b):
     return ((a - b).square().mean().sqrt() / b.square().mean().sqrt()).item()
 
@@ -67,8 +50,8 @@ def main():
         count, size = export.write(backbone, drafter, tokenizer, Path(out), config=config_path)
         print(f"{count} tensors, {size / 1e6:.2f} MB")
         weights, text, _ = refmodel.load_checkpoint(out)
-        read_back(backbone, weights, False)
-        read_back(drafter, weights, True)
+        export.read_back(backbone, weights, False)
+        export.read_back(drafter, weights, True)
         backbone.eval(), drafter.eval()
 
         encoder, ids, i = batches.Encoder(tokenizer), [], 0

@@ -15,15 +15,18 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+import batches
 import model as network
 import ops
 import prompt
+import tasks
 from token_map import token_map
 
 HERE = Path(__file__).parent
+LOGIT_TOKENS = 256  # more than the window and the index lists hold
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
@@ -120,6 +123,40 @@ def convert(backbone_state, drafter_state, plain=False):
     return out
 
 
+def dequantised(folder):
+    """{released name: float32 tensor} of an exported checkpoint: what every engine computes with."""
+    tensors = load_file(folder / "model.safetensors")
+    out = {}
+    for name, w in tensors.items():
+        if name.endswith(".scale"):
+            continue
+        scale = tensors.get(name.removesuffix(".weight") + ".scale")
+        if scale is None:
+            out[name] = w.float()
+        elif w.dtype == torch.int8:
+            code = w.view(torch.uint8).int()
+            both = torch.stack((code & 15, code >> 4), -1).flatten(-2)
+            value = torch.where(both >= 8, -E2M1[both & 7], E2M1[both & 7])
+            out[name] = value * scale.float().repeat_interleave(32, 1)
+        else:
+            (o, i), rows = w.shape, 1 if storage(name) == "fp8 rows" else 32
+            wide = scale.float().repeat_interleave(rows, 0)[:o].repeat_interleave(32, 1)[:, :i]
+            out[name] = w.float() * wide
+    return out
+
+
+def read_back(module, weights, drafter):
+    """Loads a module from weights under their released names."""
+    fresh = {}
+    for key, old in module.state_dict().items():
+        names = list(
+            released_names({key: old, **({f"stages.{len(module.stages) - 1}.x": old} if drafter else {})}, drafter)
+        )
+        names = [n for n in names if not n.endswith(("_vl", ".x"))]
+        fresh[key] = torch.stack([weights[n] for n in names]) if ".experts." in names[0] else weights[names[0]]
+    module.load_state_dict(fresh)
+
+
 def checked_config(path, tokenizer, with_drafter):
     """config.json with the numbers that follow from the tokenizer verified."""
     config = json.loads(path.read_text())
@@ -175,6 +212,24 @@ def write(backbone, drafter, tokenizer, out, plain=False, config=HERE / "config.
     return len(tensors), os.path.getsize(out / "model.safetensors")
 
 
+@torch.no_grad()
+def write_logits(out, tokenizer, config=HERE / "config.json"):
+    """Adds logits.safetensors to an exported model: what the training network says with the exported weights, in float32 and without
+    fake quantisation, to a test conversation; an engine must say the same. ids [T], rows [n], logits [n, vocabulary]."""
+    backbone = network.Backbone(network.Config.load(config), token_map(tokenizer))
+    read_back(backbone, dequantised(out), False)
+    backbone.eval()
+    ids = torch.tensor(batches.Encoder(tokenizer).conversation(tasks.test_sample("para", 0))[0])
+    window = backbone.config.sliding_window
+    ids = ids.repeat(-(-LOGIT_TOKENS // len(ids)))[: LOGIT_TOKENS // window * window]
+    rows = torch.tensor([0, 1, window, 2 * window + 1, len(ids) - 2, len(ids) - 1])
+    with ops.exact():
+        hidden, _ = backbone(ids[None], torch.zeros(1, len(ids), dtype=torch.long), sparse=True)
+        logits = backbone.head(hidden[0, rows])
+    save_file({"ids": ids.int(), "rows": rows.int(), "logits": logits.contiguous()}, out / "logits.safetensors")
+    (out / "logits.safetensors").chmod(0o644)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
@@ -188,6 +243,8 @@ def main():
     backbone.load_state_dict(state["model"])
     drafter.load_state_dict(state["drafter"])
     count, size = write(backbone, drafter, tokenizer, args.out, args.plain)
+    if not args.plain:
+        write_logits(args.out, tokenizer)
     print(f"{args.out}: {count} tensors, {size / 1e6:.2f} MB")
 
 

@@ -43,8 +43,8 @@ def entry(kind, index):
             if form == "json_object"
             else {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
         )
-    request["thinking"] = bool(conv.get("thinking"))
-    if request["thinking"]:
+    request["thinking"] = {"type": "enabled" if conv.get("thinking") else "disabled"}
+    if conv.get("thinking"):
         request["reasoning_effort"] = EFFORT[conv["effort"]]
     if answer.get("calls"):
         expect = {"calls": [{"name": n, "arguments": a} for n, a in answer["calls"]]}

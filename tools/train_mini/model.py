@@ -17,6 +17,8 @@ import torch.nn.functional as F
 import ops
 from ops import Ops, Precision
 
+GROUP = 32  # rows of an expert come in multiples of this
+
 
 @dataclass
 class Config:
@@ -366,6 +368,17 @@ def grouped(rows, weights, sizes):
     return grouped_padded(rows, weights, sizes) if rows.is_cuda else GroupedLinear.apply(rows, weights, sizes)
 
 
+def padded_groups(token, weight, count):
+    """Rows sorted by expert, with rows of weight 0 added so that every expert's number is a multiple of GROUP; returns token, weight and
+    the numbers. Products of a shape met before reuse the library's generated code; a new shape costs more than its product."""
+    padded = (count + GROUP - 1) // GROUP * GROUP
+    shift = (padded - count).cumsum(0) - (padded - count)
+    slot = torch.arange(len(token), device=token.device) + torch.repeat_interleave(shift, count, output_size=len(token))
+    sizes = padded.tolist()
+    token = token.new_zeros(sum(sizes)).index_copy(0, slot, token)
+    return token, weight.new_zeros(sum(sizes)).index_copy(0, slot, weight), sizes
+
+
 class MoE(nn.Module):
     def __init__(self, config, experts, chosen):
         super().__init__()
@@ -388,11 +401,11 @@ class MoE(nn.Module):
         count = torch.bincount(chosen.flatten(), minlength=self.experts)
         if self.training:
             self.counts.append(count)
-        token, sizes = order // self.chosen, count.tolist()
+        token, weight, sizes = padded_groups(order // self.chosen, weight.flatten()[order], count)
         q = (lambda w: ops.fake_fp4(w, 32)) if self.quantise else (lambda w: w)
         w1, w3, w2 = (q(w).to(Precision.compute) for w in (self.w1, self.w3, self.w2))
         gate_up = grouped(f.index_select(0, token), torch.cat([w1, w3], 1), sizes)
-        h = Ops.swiglu(*gate_up.chunk(2, -1), weight.flatten()[order].unsqueeze(-1), c.swiglu_limit)
+        h = Ops.swiglu(*gate_up.chunk(2, -1), weight.unsqueeze(-1), c.swiglu_limit)
         routed = grouped(h, w2, sizes)
         y = self.s2(Ops.swiglu(self.s1(f), self.s3(f), None, c.swiglu_limit)).float()
         return y.index_add(0, token, routed.float()).to(x.dtype).view_as(x)

@@ -250,4 +250,23 @@ def plain_if_compiled():
             setattr(Ops, name, f)
 
 
+@contextmanager
+def exact():
+    """Plain operators in float32, nothing quantised on the way, products unrounded: what other implementations are compared with."""
+    global fake_fp8
+    before = {name: Ops.__dict__[name] for name in NAMES}, fake_fp8, Precision.compute, torch.get_float32_matmul_precision()
+    use_plain()
+    Ops.fake_fp8 = Ops.fake_fp4 = staticmethod(lambda x, *a: x)
+    fake_fp8 = lambda x, *a: x  # the engram's
+    Precision.compute = torch.float32
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        for name, f in before[0].items():
+            setattr(Ops, name, f)
+        fake_fp8, Precision.compute = before[1:3]
+        torch.set_float32_matmul_precision(before[3])
+
+
 use_plain()

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads must not spin beside other programs
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")  # a step has more shapes of products than the 1024 kept by default
 
 
 def with_keeping_allocator():
@@ -53,6 +54,7 @@ SEED = 1
 WARM_STEPS = 40
 CONTEXT_WEIGHT = 0.1  # loss of the tokens of prompts, beside 1 for answers ...
 CONTEXT_EVERY = 4  # ... taken on one in four of them, four times as heavy: the head is a sixth of all products
+HEAD_ROWS = 512  # the head takes multiples of this: a product of a new shape costs more than a few rows (model.padded_groups)
 INDEX_WEIGHT = 0.1
 GATE_TOKENS = 10_000_000  # by then "copy" must be half right
 
@@ -81,7 +83,7 @@ class Stage:
 M = 1_000_000
 STAGES = [
     Stage(
-        "copying", 2 * M, COPYING, 4, 512, until=0.15, share=0.14
+        "copying", 3 * M, COPYING, 4, 512, until=0.15, share=0.14
     ),  # leaving the plateau takes steps more than tokens: small batches
     Stage("world", 16 * M, WORLD, 8, 1024, share=0.3),
     Stage("settle", 20 * M, WORLD, 8, 1024, decays=True, share=0.3),
@@ -95,29 +97,41 @@ STAGES = [
 # ---- machine ------------------------------------------------------------------------------------------------------------
 
 
-def measured_seconds(dtype, device):
-    a, b = torch.randn(4096, 256, device=device, dtype=dtype), torch.randn(512, 256, device=device, dtype=dtype)
+def measured_seconds():
+    """Of products in float32 on this CPU, at the precision that is set."""
+    a, b = torch.randn(4096, 256), torch.randn(512, 256)
     best = float("inf")
     for _ in range(5):
         begin = time.perf_counter()
         for _ in range(4):
-            y = F.linear(a, b)
-        float(y[0, 0])
+            F.linear(a, b)
         best = min(best, time.perf_counter() - begin)
     return best
 
 
 def choose_precision(device):
-    """float32 unless bfloat16 products are clearly faster here."""
-    seconds = {d: measured_seconds(d, device) for d in (torch.float32, torch.bfloat16)}
-    ops.Precision.compute = torch.bfloat16 if seconds[torch.bfloat16] < 0.7 * seconds[torch.float32] else torch.float32
-    return f"{ops.Precision.compute} (products: float32 {seconds[torch.float32] * 1e3:.1f} ms, bfloat16 {seconds[torch.bfloat16] * 1e3:.1f} ms)"
+    """bfloat16 activations on an accelerator. On a CPU float32 activations, which the fused operators need, and products that round
+    their inputs to bfloat16 where the CPU has instructions that make this clearly faster (AMX, AVX512-BF16)."""
+    if device != "cpu":
+        ops.Precision.compute = torch.bfloat16
+        return "bfloat16"
+    ops.Precision.compute = torch.float32
+    seconds = {}
+    for precision in ("highest", "medium"):
+        torch.set_float32_matmul_precision(precision)
+        seconds[precision] = measured_seconds()
+    rounds = seconds["medium"] < 0.7 * seconds["highest"]
+    torch.set_float32_matmul_precision("medium" if rounds else "highest")
+    return (
+        f"float32, products {'bfloat16' if rounds else 'float32'} "
+        f"(float32 {seconds['highest'] * 1e3:.1f} ms, bfloat16 {seconds['medium'] * 1e3:.1f} ms)"
+    )
 
 
 def choose_ops(device):
-    """C++ operators for float32 on a CPU, compiled pieces elsewhere, the plain ones if neither can be built."""
+    """C++ operators on a CPU, compiled pieces elsewhere, the plain ones if neither can be built."""
     try:
-        if device == "cpu" and ops.Precision.compute == torch.float32:
+        if device == "cpu":
             import fused
 
             fused.use()
@@ -146,9 +160,12 @@ def losses(model, ids, start, weight, whole, **mode):
     """Of some rows of a batch; whole = the sum of the weights of the whole batch and its number of parts.
     (loss to minimise, cross-entropy of answers, KL of the indexers or None); the parts' values add up to the batch's."""
     hidden, run = model(ids, start, **mode)
-    use = weight > 0
-    logits = model.head(hidden[:, :-1][use]).float()
-    ce, w = F.cross_entropy(logits, ids[:, 1:][use], reduction="none"), weight[use]
+    w = F.pad(weight, (0, 1)).flatten()  # the last position predicts nothing
+    use = w.nonzero()[:, 0]
+    use = F.pad(use, (0, -len(use) % HEAD_ROWS), value=ids.shape[1] - 1)
+    w = w[use]
+    logits = model.head(hidden.flatten(0, 1)[use]).float()
+    ce = F.cross_entropy(logits, ids.roll(-1, 1).flatten()[use], reduction="none")
     total, answers, parts = whole
     kl = sum(run.index_losses) / parts if run.index_losses else None
     loss = (ce * w).sum() / total
@@ -266,10 +283,21 @@ class Trainer:
         )
         return True
 
+    def start_from(self, folder):
+        """Goes on from an exported model, whose copying stage is behind it."""
+        import export
+
+        weights = export.dequantised(folder)
+        export.read_back(self.model, weights, False)
+        export.read_back(self.drafter, weights, True)
+        self.stage_number = 1
+        self.say(f"starting from {folder}")
+
     # -- stages
     def train(self):
         self.pending_optimizers = None
-        self.resume()
+        if not self.resume() and self.args.start:
+            self.start_from(Path(self.args.start))
         while self.stage_number < len(self.stages):
             self.train_stage(self.stages[self.stage_number])
             stage = self.stages[self.stage_number]
@@ -436,6 +464,8 @@ class Trainer:
         count, size = export.write(
             self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out), config=self.config_path
         )
+        if self.config_path == HERE / "config.json":
+            export.write_logits(Path(self.args.out), self.encoder.tokenizer)
         self.say(f"{count} tensors, {size / 1e6:.1f} MB")
         set_quantised(self.model, True)  # measure what was written
         self.evaluate(Stage("final", 0, {}, 0, 0, mode="sparse"), self.args.final_samples)
@@ -445,6 +475,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", default="runs/mini", help="folder of checkpoints and logs")
     parser.add_argument("--out", default="models/mini", help="folder of the shipped files")
+    parser.add_argument("--start", help="folder of an exported model to go on from where RUN holds no checkpoint")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--checkpoint-minutes", type=float, default=10)
     parser.add_argument("--evaluate-every", type=float, default=1, help="million tokens")
