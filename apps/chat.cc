@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <deque>
 #include <fmt/core.h>
 #include <limits>
 #include <memory>
@@ -15,19 +14,17 @@
 #include "apps/chat_input.h"
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "apps/local_answer.h"
 #include "apps/model_source.h"
 #include "apps/number_flag.h"
 #include "apps/token_text.h"
-#include "base/mutex.h"
 #include "base/quote.h"
 #include "base/real_clock.h"
 #include "gateway/codec.h"
 #include "recipe/json.h"
 #include "recipe/limits.h"
-#include "recipe/output_parser.h"
 
-// A conversation in the terminal, in this process. Requests take the way of the server's: a chat
-// body through the codec, tokens through the output parser.
+// A conversation in the terminal.
 namespace galley::apps {
 namespace {
 
@@ -52,49 +49,6 @@ constexpr const char* kHelp =
 
 constexpr const char* kDim = "\x1b[2m";
 constexpr const char* kPlain = "\x1b[0m";
-
-// How soon Ctrl-C stops an answer.
-constexpr Duration kInterruptPoll = std::chrono::milliseconds(50);
-
-// What the source's thread delivers, kept for the terminal's.
-class Inbox final : public recipe::TokenSink {
- public:
-  using Item = std::variant<recipe::Started, std::vector<TokenId>, recipe::SourceFinish, Error>;
-
-  void on_start(const recipe::Started& started) override { add(started); }
-  void on_tokens(std::span<const TokenId> ids, std::span<const recipe::TokenLogprob>) override {
-    add(std::vector<TokenId>(ids.begin(), ids.end()));
-  }
-  void on_finish(recipe::SourceFinish reason) override { add(reason); }
-  void on_error(Error error) override { add(std::move(error)); }
-
-  // The next item; nothing when none comes within `limit`.
-  std::optional<Item> take(Duration limit) GALLEY_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    if (items_.empty()) {
-      changed_.wait_for(mutex_, limit);
-    }
-    if (items_.empty()) {
-      return std::nullopt;
-    }
-    Item item = std::move(items_.front());
-    items_.pop_front();
-    return item;
-  }
-
- private:
-  void add(Item item) GALLEY_EXCLUDES(mutex_) {
-    {
-      const MutexLock lock(mutex_);
-      items_.push_back(std::move(item));
-    }
-    changed_.notify_one();
-  }
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<Item> items_ GALLEY_GUARDED_BY(mutex_);  // bounded by max_tokens
-};
 
 // Prints an answer as it comes, reasoning dimmed, and keeps it for the next turn.
 class Printer final : public recipe::EventSink {
@@ -150,16 +104,6 @@ class Printer final : public recipe::EventSink {
   std::string reasoning_;
   std::string content_;
   std::optional<recipe::FinishReason> reason_;
-};
-
-// Figures of one answer.
-struct Stats {
-  std::int64_t prompt_tokens{};
-  std::int64_t tokens{};
-  Duration first_token{};  // from the question
-  Duration all{};
-  std::int64_t drafts_verified{};
-  std::int64_t drafts_accepted{};
 };
 
 double seconds(Duration duration) {
@@ -268,57 +212,16 @@ class Chat {
 
   Result<void> answer(Printer& printer) {
     GALLEY_TRY(gateway::Prepared prepared, codec_.prepare(recipe::Protocol::kChat, body()));
-    const auto parser = recipe::OutputParser::create(prepared.request, codec_.tokenizer(), printer);
-    const engine::SingleSequenceStats before = model_.source->stats();
-    const TimeNs begin = clock_.now();
-    stats_.emplace();
-    Inbox inbox;
-    GALLEY_TRY(auto active, model_.source->start(std::move(prepared.generation), inbox));
-    std::optional<Error> error;
     bool stopped = false;
-    while (!printer.reason() && !error && !stopped) {
-      stopped = take_interrupt();
-      if (const auto item = inbox.take(kInterruptPoll)) {
-        if (auto applied = apply(*item, *parser, begin, error); !applied) {
-          error = std::move(applied).error();
-        }
-      }
-    }
-    active.reset();
-    if (!printer.reason()) {
-      parser->finish(std::nullopt);  // what was held back
-    }
-    const engine::SingleSequenceStats after = model_.source->stats();
-    stats_->all = clock_.now() - begin;
-    stats_->drafts_verified = after.drafts_verified - before.drafts_verified;
-    stats_->drafts_accepted = after.drafts_accepted - before.drafts_accepted;
+    auto figures = answer_here(std::move(prepared), model_, clock_, printer,
+                               [&stopped] { return stopped = take_interrupt(); });
     printer.end(stopped                                             ? " [stopped]"
                 : printer.reason() == recipe::FinishReason::kLength ? " [cut at its length]"
                                                                     : "");
-    if (error) {
-      return std::unexpected(std::move(*error));
+    if (!figures) {
+      return std::unexpected(std::move(figures).error());
     }
-    return {};
-  }
-
-  Result<void> apply(const Inbox::Item& item,
-                     recipe::OutputParser& parser,
-                     TimeNs begin,
-                     std::optional<Error>& error) {
-    if (const auto* started = std::get_if<recipe::Started>(&item)) {
-      stats_->prompt_tokens = started->prompt_tokens;
-      parser.start(*started);
-    } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&item)) {
-      if (stats_->tokens == 0) {
-        stats_->first_token = clock_.now() - begin;
-      }
-      stats_->tokens += std::ssize(*ids);
-      return parser.feed_tokens(*ids);
-    } else if (const auto* reason = std::get_if<recipe::SourceFinish>(&item)) {
-      parser.finish(*reason);
-    } else {
-      error = std::get<Error>(item);
-    }
+    stats_ = *figures;
     return {};
   }
 
@@ -346,13 +249,13 @@ class Chat {
   const Clock& clock_;
   const bool colour_;
   recipe::JsonArray messages_;
-  std::optional<Stats> stats_;
+  std::optional<AnswerFigures> stats_;
 };
 
 Result<bool> chat(const Flags& flags) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
   const RealClock clock;
-  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, 0, clock));
+  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, {}, clock));
   recipe::CodecOptions options;
   options.models = {{model.name, model.version}};
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),

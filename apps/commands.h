@@ -9,10 +9,20 @@ namespace galley::apps {
 inline constexpr int kExitFailure = 1;  // it was tried and did not work
 inline constexpr int kExitUsage = 2;    // it was not tried: flags or configuration are wrong
 
+// As CLI11's require_subcommand(1), but a word that is no subcommand is named instead of missed.
+inline void need_subcommand(CLI::App& parent) {
+  parent.callback([&parent] {
+    if (parent.get_subcommands().empty()) {
+      throw CLI::RequiredError::Subcommand(1);
+    }
+  });
+}
+
 void add_serve(CLI::App& galley, int& exit_code);
 void add_chat(CLI::App& galley, int& exit_code);
 void add_model(CLI::App& galley, int& exit_code);
 void add_model_inspect(CLI::App& model, int& exit_code);
+void add_model_eval(CLI::App& model, int& exit_code);
 void add_model_synth(CLI::App& model, int& exit_code);
 void add_config(CLI::App& galley, int& exit_code);
 void add_recipe_render(CLI::App& recipe, int& exit_code);

@@ -13,14 +13,14 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   CLI::App galley("Galley serves models of the DeepSeek-V4 / V4.1 family.", "galley");
   galley.set_version_flag("--version", "galley " GALLEY_VERSION);
-  galley.require_subcommand(1);
+  need_subcommand(galley);
   add_serve(galley, exit_code);
   add_chat(galley, exit_code);
   add_config(galley, exit_code);
   add_model(galley, exit_code);
   CLI::App* recipe =
       galley.add_subcommand("recipe", "What the model really sees: prompts, tokens, replies.");
-  recipe->require_subcommand(1);
+  need_subcommand(*recipe);
   add_recipe_render(*recipe, exit_code);
   add_recipe_tokenize(*recipe, exit_code);
   add_recipe_detokenize(*recipe, exit_code);

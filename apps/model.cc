@@ -80,11 +80,12 @@ void add_command(CLI::App& model,
                  const char* command_name,
                  const char* help,
                  const char* argument,
+                 const char* argument_help,
                  Result<bool> (*run)(const std::string&),
                  int& exit_code) {
   const auto path = std::make_shared<std::string>();
   CLI::App* const command = model.add_subcommand(command_name, help);
-  command->add_option(argument, *path)->required();
+  command->add_option(argument, *path, argument_help)->required();
   command->callback([path, run, &exit_code] {
     const auto done = run(*path);
     exit_code = !done ? report(done.error()) : *done ? 0 : kExitFailure;
@@ -96,15 +97,16 @@ void add_command(CLI::App& model,
 void add_model(CLI::App& galley, int& exit_code) {
   CLI::App* const model = galley.add_subcommand(
       "model", "Checkpoints: what is in them, whether they are whole and right.");
-  model->require_subcommand(1);
+  need_subcommand(*model);
   add_model_inspect(*model, exit_code);
   add_command(
       *model, "verify",
       "Reads every tensor, the engram's token map and a tokenizer.json; names what is missing, "
       "extra, misshapen, out of range or not finite.",
-      "DIR", verify, exit_code);
-  add_command(*model, "check", "Runs a golden set (v4/, v41/, ops/) and compares every value.",
-              "SET", check, exit_code);
+      "DIR", "Folder of a checkpoint.", verify, exit_code);
+  add_command(*model, "check", "Runs a golden set and compares every value.", "SET",
+              "Folder that holds v4/, v41/, ops/ and MANIFEST.json.", check, exit_code);
+  add_model_eval(*model, exit_code);
   add_model_synth(*model, exit_code);
 }
 

@@ -38,7 +38,7 @@ std::string folder_name(const fs::path& directory) {
 
 Result<LoadedModel> load_model(const std::string& directory,
                                const std::string& tokenizer,
-                               std::int64_t context_tokens,
+                               engine::SingleSequenceOptions options,
                                const Clock& clock) {
   LoadedModel model;
   model.device = kernels::create_cpu_device(cpu_count());
@@ -48,10 +48,10 @@ Result<LoadedModel> load_model(const std::string& directory,
   model.name = folder_name(directory);
   model.version = network->plan().config.family == model::Family::kV41 ? recipe::ModelVersion::kV41
                                                                        : recipe::ModelVersion::kV4;
-  GALLEY_TRY(model.source,
-             engine::SingleSequenceSource::create(
-                 std::move(network), model.tokenizer, clock,
-                 {.name = model.name, .context_tokens = context_tokens, .seed = entropy_seed()}));
+  options.name = model.name;
+  options.seed = entropy_seed();
+  GALLEY_TRY(model.source, engine::SingleSequenceSource::create(std::move(network), model.tokenizer,
+                                                                clock, std::move(options)));
   return model;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -24,10 +23,10 @@ struct LoadedModel {
 };
 
 // The tokenizer is the one named, else the checkpoint's own; a built-in one would only make
-// rubbish. `clock` outlives the model.
+// rubbish. The name and the seed of `options` are filled in. `clock` outlives the model.
 [[nodiscard]] Result<LoadedModel> load_model(const std::string& directory,
                                              const std::string& tokenizer,
-                                             std::int64_t context_tokens,
+                                             engine::SingleSequenceOptions options,
                                              const Clock& clock);
 
 }  // namespace galley::apps

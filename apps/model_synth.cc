@@ -59,8 +59,11 @@ Result<void> synth(Flags flags) {
   }
   GALLEY_TRY(const auto tokenizer, recipe::Tokenizer::from_json(json));
   GALLEY_TRY(flags.options.like, model::synth_like(flags.like));
-  GALLEY_TRY(const Bytes engram, parse_bytes(flags.engram));
-  flags.options.engram_bytes = static_cast<std::int64_t>(engram.value());
+  const auto engram = parse_bytes(flags.engram);
+  if (!engram) {
+    return fail(engram.error().code, engram.error().what, "--engram");
+  }
+  flags.options.engram_bytes = static_cast<std::int64_t>(engram->value());
   flags.options.vocabulary = static_cast<int>(tokenizer->vocabulary_size());
   flags.options.seed = Seed(flags.seed);
   ProgressBar bar;
@@ -104,7 +107,8 @@ void add_model_synth(CLI::App& model, int& exit_code) {
   command->add_option("--experts", flags->options.experts, "Routed experts a layer.");
   command
       ->add_option("--engram", flags->engram,
-                   "V4.1: size of all engram tables together (the released model has 203 GB).")
+                   "V4.1: about the size of all engram tables together (the released model has "
+                   "203 GB).")
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "The same seed gives the same bytes.")
       ->check(integer_in(0, std::numeric_limits<std::int64_t>::max()))

@@ -47,8 +47,9 @@ Result<Answerer> make_answerer(const Config& config, const Clock& clock, Loop& l
     if (!script.empty()) {
       return fail(Code::kInvalidArgument, "a model and a script cannot both answer", "script");
     }
-    GALLEY_TRY(answerer.model,
-               load_model(model, tokenizer, config.integer("context_tokens"), clock));
+    GALLEY_TRY(
+        answerer.model,
+        load_model(model, tokenizer, {.context_tokens = config.integer("context_tokens")}, clock));
     answerer.tokenizer = answerer.model->tokenizer;
     answerer.tokenizer_name = answerer.model->tokenizer_path;
     return answerer;
@@ -111,8 +112,8 @@ void print_start(const Config& config,
              "Try it:\n"
              "  curl {}/v1/chat/completions -H 'content-type: application/json' \\\n"
              "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
-             "\"Hello!\"}}]}}'\n"
-             "Ctrl-C stops it.\n",
+             "\"Hello!\"}}], \"max_tokens\": 100}}'\n"
+             "Ctrl-C stops it once answers under way have ended, a second one at once.\n",
              url, answerer.source().description(), names, answerer.tokenizer_name,
              codec.tokenizer()->vocabulary_size(), url,
              answerer.model                   ? answerer.model->name

@@ -2,7 +2,7 @@
 generated ids in, server-sent events out.
 
     pip install .
-    python examples/recipe.py tokenizer.json
+    python examples/recipe.py tests/data/small_tokenizer.json
 """
 
 import sys
@@ -29,6 +29,8 @@ def generate(tokenizer, prompt_ids, stop_ids, max_tokens):
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/recipe.py tests/data/small_tokenizer.json")
     tokenizer = Tokenizer.from_file(sys.argv[1])
     options = Options(models={"my-model": "v4"})
     out = sys.stdout.buffer

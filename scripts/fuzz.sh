@@ -3,6 +3,7 @@
 #   scripts/fuzz.sh [SECONDS] [TARGET ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ -d build/asan/fuzz ] || { echo "fuzz: first: cmake --preset asan && cmake --build --preset asan --target fuzzers" >&2; exit 1; }
 seconds=${1:-60}
 [ $# -eq 0 ] || shift
 targets=("$@")

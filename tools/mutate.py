@@ -6,6 +6,7 @@
 Each mutation is applied to the working tree, which must be clean there, the test program is built with the `dev` preset,
 the named test is run, and the file is put back whatever happens. Exit status 1 when a test does not notice.
 """
+import argparse
 import pathlib
 import subprocess
 import sys
@@ -101,7 +102,9 @@ def caught(name):
 
 
 def main():
-    names = sys.argv[1:] or list(MUTATIONS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *MUTATIONS])
+    names = parser.parse_args().names or list(MUTATIONS)
     missed = 0
     for name in names:
         noticed = caught(name)

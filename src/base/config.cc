@@ -338,7 +338,10 @@ class ConfigLoader {
   std::unexpected<Error> unknown(std::string_view key, std::string where) const {
     // Long keys are cut: the distance costs the product of both lengths.
     const std::string form = variable_form(key.substr(0, kTextBytesShown));
-    const auto distance = [&](const auto& entry) { return edit_distance(form, entry.first); };
+    // A key without its section ("port") is nearer than one that merely looks alike.
+    const auto distance = [&](const auto& entry) {
+      return std::pair(!entry.first.ends_with("_" + form), edit_distance(form, entry.first));
+    };
     const auto nearest = std::ranges::min_element(by_variable_, {}, distance);
     return fail(Code::kInvalidArgument,
                 fmt::format("unknown configuration key {}; the nearest known key is {}", shown(key),

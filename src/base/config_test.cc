@@ -206,6 +206,8 @@ TEST(Config, UnknownKeysStopWithTheNearest) {
             "GALLEY_LOG_LEVLE");
   EXPECT_EQ(error_of(load("", {}, {"--model", "x"})),
             "unknown configuration key \"model\"; the nearest known key is models @ --model");
+  EXPECT_EQ(error_of(load("", {}, {"--port", "1"})),
+            "unknown configuration key \"port\"; the nearest known key is server.port @ --port");
 }
 
 TEST(Config, FileKeysAreExact) {

@@ -1,6 +1,7 @@
 #include "engine/single_sequence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 #include <optional>
 #include <utility>
@@ -33,7 +34,27 @@ Result<void> check_sampling(const recipe::Sampling& sampling, std::size_t vocabu
   return {};
 }
 
+// `logit`: of the drafter's confidence, before the sigmoid.
+void note_confidence(SingleSequenceStats& stats, float logit, bool accepted) {
+  const double chance = 1.0 / (1.0 + std::exp(-static_cast<double>(logit)));
+  const auto bin = static_cast<std::size_t>(chance * kConfidenceBins);
+  ConfidenceBin& one = stats.confidence[std::min(bin, kConfidenceBins - 1)];
+  ++one.drafts;
+  one.accepted += accepted ? 1 : 0;
+  one.predicted += chance;
+}
+
 }  // namespace
+
+double calibration_error(std::span<const ConfidenceBin> bins) {
+  std::int64_t drafts = 0;
+  double distance = 0;
+  for (const ConfidenceBin& bin : bins) {
+    drafts += bin.drafts;
+    distance += std::fabs(static_cast<double>(bin.accepted) - bin.predicted);
+  }
+  return drafts == 0 ? 0.0 : distance / static_cast<double>(drafts);
+}
 
 // One request and its sink. Shared by the handle that may cancel it and the queue or thread that
 // works on it.
@@ -135,7 +156,12 @@ class SingleSequenceSource::Run {
   // Feeds the prompt and settles the first token. False when the generation is over.
   bool prefill() {
     const std::vector<std::int32_t> prompt(generation_.prompt.begin(), generation_.prompt.end());
-    std::span<const std::int32_t> rest = prompt;
+    if (source_.options_.rebuild) {
+      if (auto adopted = adopt_blocks(prompt, *source_.options_.rebuild); !adopted) {
+        return fail_with(std::move(adopted).error());
+      }
+    }
+    auto rest = std::span(prompt).subspan(static_cast<std::size_t>(sequence_->length()));
     model::ForwardResult result;
     while (!rest.empty()) {
       if (!may_go_on()) {
@@ -159,14 +185,38 @@ class SingleSequenceSource::Run {
     return deliver(settled);
   }
 
+  // As after a cache hit of the prompt's whole blocks, its last token left out: another sequence
+  // computes them, this one takes them over and begins where its windows have to be rebuilt.
+  Result<void> adopt_blocks(std::span<const std::int32_t> prompt, model::WindowRebuild rebuild) {
+    const std::int64_t hit = (std::ssize(prompt) - 1) / model::kBlockTokens * model::kBlockTokens;
+    if (hit == 0) {
+      return {};
+    }
+    const auto found = network_.new_sequence();
+    const model::SequenceRows rows{.sequence = found.get(),
+                                   .tokens = prompt.first(static_cast<std::size_t>(hit))};
+    GALLEY_CHECK_OK(network_.forward({&rows, 1}, {.logits_tail = 0}));
+    const std::int64_t start = model::replay_begin(network_.plan(), rebuild, hit);
+    sequence_->adopt(found->blocks(), found->history(), start);
+    if (rebuild == model::WindowRebuild::kStored) {
+      sequence_->restore_state(found->save_state());
+    } else {
+      window_begin_ = start;
+    }
+    write_floor_ = hit;
+    return {};
+  }
+
   // One step: the newest token and drafts behind it. False when the generation is over.
   bool decode() {
     std::vector<std::int32_t> fed{next_};
     const std::int64_t left = generation_.max_tokens - answer_tokens_;
+    model::DraftResult drafts;
     if (drafting_ && left > 1) {
-      const auto drafts = network_.draft(*sequence_, next_).tokens;
-      const auto useful = std::min(std::ssize(drafts), static_cast<std::ptrdiff_t>(left - 1));
-      fed.insert(fed.end(), drafts.begin(), drafts.begin() + useful);
+      drafts = network_.draft(*sequence_, next_);
+      const auto useful =
+          std::min(std::ssize(drafts.tokens), static_cast<std::ptrdiff_t>(left - 1));
+      fed.insert(fed.end(), drafts.tokens.begin(), drafts.tokens.begin() + useful);
     }
     const std::int64_t first = sequence_->length();
     auto step = feed(fed, fed.size());
@@ -198,6 +248,12 @@ class SingleSequenceSource::Run {
       ++source_.stats_.decode_steps;
       source_.stats_.drafts_verified += std::ssize(fed) - 1;
       source_.stats_.drafts_accepted += static_cast<std::int64_t>(accepted);
+      // An answer that ended says nothing about the draft behind it.
+      const bool over = settled.finish || settled.error;
+      const std::size_t judged = over ? accepted : std::min(accepted + 1, fed.size() - 1);
+      for (std::size_t i = 0; i < std::min(judged, drafts.confidences.size()); ++i) {
+        note_confidence(source_.stats_, drafts.confidences[i], i < accepted);
+      }
     }
     return deliver(settled);
   }
@@ -213,6 +269,8 @@ class SingleSequenceSource::Run {
     const model::SequenceRows rows{
         .sequence = sequence_.get(),
         .tokens = tokens,
+        .window_begin = window_begin_,
+        .write_floor = write_floor_,
         .prompt_tokens = static_cast<std::int64_t>(generation_.prompt.size())};
     return network_.forward({&rows, 1}, {.cut = source_.options_.cut, .logits_tail = logits_tail});
   }
@@ -291,6 +349,8 @@ class SingleSequenceSource::Run {
   const bool drafting_;
   TokenCounts counts_;
   std::int64_t answer_tokens_ = 0;
+  std::int64_t window_begin_ = 0;  // after a hit
+  std::int64_t write_floor_ = 0;
   std::int32_t next_ = 0;  // settled, not yet fed
 };
 
@@ -307,6 +367,11 @@ Result<std::unique_ptr<SingleSequenceSource>> SingleSequenceSource::create(
                 fmt::format("the tokenizer has {} ids, the model only {}",
                             tokenizer->vocabulary_size(), vocabulary),
                 "tokenizer");
+  }
+  if (options.rebuild == model::WindowRebuild::kBounded &&
+      network->plan().config.family != model::Family::kV41) {
+    return fail(Code::kInvalidArgument, "only V4.1's windows can be rebuilt from one window",
+                "rebuild");
   }
   return std::unique_ptr<SingleSequenceSource>(new SingleSequenceSource(
       std::move(network), std::move(tokenizer), clock, std::move(options)));

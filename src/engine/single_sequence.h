@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "base/clock.h"
@@ -28,8 +31,24 @@ struct SingleSequenceOptions {
   std::size_t prefill_chunk = kPrefillChunk;
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;  // where the checkpoint has a drafter; the answer is the same without
-  Seed seed;           // of requests that send none
+  // Treats the whole blocks of a prompt as found in a cache, and rebuilds the windows behind them
+  // this way, to measure what that does to answers: they are computed by a sequence of their own,
+  // which saves nothing.
+  std::optional<model::WindowRebuild> rebuild;
+  Seed seed;  // of requests that send none
 };
+
+// Drafts whose predicted chance to be right lies in one tenth of 0 to 1, and how many were.
+struct ConfidenceBin {
+  std::int64_t drafts{};
+  std::int64_t accepted{};
+  double predicted{};  // sum of the chances
+};
+inline constexpr std::size_t kConfidenceBins = 10;
+
+// Expected calibration error, 0 to 1: how far the share of right drafts is from the mean predicted
+// chance, averaged over the bins by their drafts. 0 without drafts.
+[[nodiscard]] double calibration_error(std::span<const ConfidenceBin> bins);
 
 // What was done since the start.
 struct SingleSequenceStats {
@@ -39,6 +58,8 @@ struct SingleSequenceStats {
   std::int64_t decode_steps{};
   std::int64_t drafts_verified{};
   std::int64_t drafts_accepted{};
+  // Of drafts that a verification reached, where the drafter tells confidences.
+  std::array<ConfidenceBin, kConfidenceBins> confidence{};
 };
 
 // The network as a token source, one request at a time, first come first served: the simplest loop
@@ -47,8 +68,8 @@ struct SingleSequenceStats {
 // between steps.
 class SingleSequenceSource final : public recipe::TokenSource {
  public:
-  // Error: kInvalidArgument when the tokenizer has ids the model lacks. `clock` outlives the
-  // source.
+  // Error: kInvalidArgument when the tokenizer has ids the model lacks, or the windows of this
+  // family cannot be rebuilt so. `clock` outlives the source.
   static Result<std::unique_ptr<SingleSequenceSource>> create(
       std::unique_ptr<model::Network> network,
       std::shared_ptr<const recipe::Tokenizer> tokenizer,

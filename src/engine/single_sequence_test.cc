@@ -267,6 +267,52 @@ TEST(SingleSequence, AcceptedDraftsSaveStepsAndChangeNothing) {
   fs::remove_all(folder);
 }
 
+// The drafter's last layer of zeros makes every chance one half; every draft is right.
+TEST(SingleSequence, ConfidencesAreComparedWithWhatCame) {
+  const fs::path folder = patched(
+      {"head.weight", "mtp.2.markov_head.head.weight", "mtp.2.confidence_head.proj.weight"}, 0.0F);
+  Fixture fixture(folder);
+  fixture.answer(generation_of(20, 25, {.temperature = 0.0F}));
+  const SingleSequenceStats stats = fixture.source->stats();
+  EXPECT_EQ(stats.confidence[5].drafts, 20);
+  EXPECT_EQ(stats.confidence[5].accepted, 20);
+  EXPECT_EQ(stats.confidence[5].predicted, 10.0);
+  EXPECT_EQ(calibration_error(stats.confidence), 0.5);
+  fs::remove_all(folder);
+}
+
+TEST(CalibrationError, IsTheDistanceWeightedByDrafts) {
+  EXPECT_EQ(calibration_error({}), 0.0);
+  const std::vector<ConfidenceBin> bins{{.drafts = 30, .accepted = 10, .predicted = 4.0},
+                                        {},
+                                        {.drafts = 10, .accepted = 8, .predicted = 10.0}};
+  EXPECT_DOUBLE_EQ(calibration_error(bins), (6.0 + 2.0) / 40);
+}
+
+// A prompt's whole blocks are hits: 128 of 140 tokens, 256 of 270. Windows are 128 tokens.
+TEST(SingleSequence, AnswersBehindAHitAreTheColdOnesWhereWindowsAreExact) {
+  using model::SynthLike;
+  using model::WindowRebuild;
+  struct Case {
+    SynthLike like;
+    WindowRebuild rebuild;
+    int prompt;
+    int fed;  // of it
+  };
+  for (const Case& one : {Case{SynthLike::kV4Flash, WindowRebuild::kStored, 140, 12},
+                          Case{SynthLike::kV41Flash, WindowRebuild::kStored, 270, 14},
+                          Case{SynthLike::kV41Flash, WindowRebuild::kExact, 270, 270}}) {
+    const recipe::Generation generation = generation_of(one.prompt, 4, {.temperature = 0.0F});
+    Fixture cold(checkpoint(one.like));
+    Fixture hit(checkpoint(one.like), {.rebuild = one.rebuild});
+    EXPECT_EQ(hit.answer(generation)->ids_, cold.answer(generation)->ids_);
+    EXPECT_EQ(hit.source->stats().prompt_tokens, one.fed);
+  }
+  Fixture bounded(v41(), {.rebuild = WindowRebuild::kBounded});
+  EXPECT_EQ(bounded.answer(generation_of(270, 4, {.temperature = 0.0F}))->ids_.size(), 4U);
+  EXPECT_EQ(bounded.source->stats().prompt_tokens, 14 + 128);
+}
+
 TEST(SingleSequence, ASeedRepeatsAndNoSeedDoesNot) {
   Fixture fixture(v41());
   const auto once = fixture.answer(generation_of(10, 6, {.seed = 5}));

@@ -44,6 +44,9 @@ HttpResponse error_response(recipe::Protocol protocol, recipe::Compat compat, co
                         .body = recipe::error_body(protocol, compat, error)};
   if (error.code == Code::kOverloaded || error.code == Code::kUnavailable) {
     response.headers.push_back({"retry-after", std::string(kRetryAfterS)});
+  } else if (error.code == Code::kUnimplemented) {
+    // Official clients ask every 5xx again otherwise.
+    response.headers.push_back({"x-should-retry", "false"});
   }
   return response;
 }

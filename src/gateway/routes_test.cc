@@ -172,6 +172,7 @@ TEST_F(RoutesTest, KnownRoutesThatAreNotBuiltAre501ByName) {
         "/v1/files", "/v1/batches", "/v1/tokenize", "/detokenize"}) {
     const HttpResponse response = ask("POST", path);
     EXPECT_EQ(response.status, 501) << path;
+    EXPECT_EQ(header(response, "x-should-retry"), "false") << path;
     EXPECT_TRUE(openai_error(response)) << response.body;
     EXPECT_NE(response.body.find("POST \\\"" + path), std::string::npos) << response.body;
   }

@@ -475,6 +475,64 @@ class ChatTest(unittest.TestCase):
                 os.close(master)
 
 
+class EvalTest(unittest.TestCase):
+    """`galley model eval`, with a synthetic model, which is never right and never ends."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = pathlib.Path(synth(cls.folder.name, "v4.1-flash"))
+        requests = [{"messages": HELLO, "max_tokens": 6, **NO_THINKING}] * 3
+        expect = [{"text": "x"}, {"contains": ["x"]}, {"calls": [{"name": "f", "arguments": {}}]}]
+        cls.cases = [
+            {"kind": kind, "request": request, "expect": one}
+            for kind, request, one in zip(("fact", "fact", "tool"), requests, expect)
+        ]
+        lines = "".join(json.dumps(case) + "\n" for case in cls.cases)
+        (cls.model / "eval.jsonl").write_text(lines)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_eval(self, *flags):
+        return subprocess.run(
+            [GALLEY, "model", "eval", str(self.model), *flags], capture_output=True, text=True
+        )
+
+    def test_a_line_for_each_kind(self):
+        wrong = self.model / "wrong.jsonl"
+        done = self.run_eval("--modes", "cold,chunked,drafts,stored", "--wrong", str(wrong))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        table = [line.split() for line in done.stdout.split("\n\n")[0].splitlines()]
+        self.assertEqual(
+            table[0],
+            ["kind", "questions", "cold", "formed", "chunked", "differ", "drafts", "differ",
+             "stored", "differ"],
+        )  # fmt: skip
+        numbers = ["0.0", "0.0", "0.0", "0", "0.0", "0", "0.0", "0"]
+        self.assertEqual(table[1:], [["fact", "2", *numbers], ["tool", "1", *numbers], ["all", "3", *numbers]])
+        self.assertRegex(done.stdout, r"\ndrafts: \d\.\d\d tokens a verification; .* \d+\.\d % \(ECE")
+        said = [json.loads(line) for line in wrong.read_text().splitlines()]
+        self.assertEqual([one["number"] for one in said], [1, 2, 3])
+        self.assertEqual(said[0]["said"], said[1]["said"])
+
+    def test_some_questions(self):
+        done = self.run_eval("--kinds", "fact", "--samples", "1")
+        self.assertRegex(done.stdout, r"\nfact +1 .*\nall +1 ")
+        done = self.run_eval("--kinds", "sums")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has no questions of kind sums", done.stderr)
+        self.assertEqual(self.run_eval("--modes", "warm").returncode, 2)
+
+    def test_a_broken_suite_is_named(self):
+        suite = self.model / "broken.jsonl"
+        suite.write_text(json.dumps(self.cases[0]) + "\n{}\n")
+        done = self.run_eval("--suite", str(suite))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"(at {suite}, line 2)", done.stderr)
+
+
 class CommandTest(unittest.TestCase):
     def run_galley(self, *arguments, stdin=""):
         return subprocess.run([GALLEY, *arguments], input=stdin, capture_output=True, text=True)

@@ -1,0 +1,323 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fmt/core.h>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/commands.h"
+#include "apps/input.h"
+#include "apps/local_answer.h"
+#include "apps/model_source.h"
+#include "apps/number_flag.h"
+#include "base/real_clock.h"
+#include "engine/evaluation.h"
+#include "gateway/codec.h"
+#include "recipe/json.h"
+#include "recipe/limits.h"
+
+namespace galley::apps {
+namespace {
+
+// The longest answer; a model that never ends costs no more than this.
+constexpr std::int64_t kAnswerTokensMax = 512;
+
+// A prompt in one piece. No context is longer.
+constexpr std::size_t kOnePiece = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kSmallPiece = 48;
+
+// A way to compute the same answers.
+struct Mode {
+  std::string name;
+  engine::SingleSequenceOptions options;
+};
+
+std::vector<Mode> all_modes() {
+  using model::WindowRebuild;
+  return {
+      {"cold", {.prefill_chunk = kOnePiece, .drafts = false}},
+      {"chunked", {.prefill_chunk = kSmallPiece, .drafts = false}},
+      {"drafts", {.prefill_chunk = kOnePiece}},
+      {"bounded",
+       {.prefill_chunk = kOnePiece, .drafts = false, .rebuild = WindowRebuild::kBounded}},
+      {"exact", {.prefill_chunk = kOnePiece, .drafts = false, .rebuild = WindowRebuild::kExact}},
+      {"stored", {.prefill_chunk = kOnePiece, .drafts = false, .rebuild = WindowRebuild::kStored}},
+  };
+}
+
+struct Flags {
+  std::string model;
+  std::string suite;
+  std::string tokenizer;
+  std::string wrong;
+  std::vector<std::string> modes{"drafts"};
+  std::vector<std::string> kinds;
+  std::int64_t samples = std::numeric_limits<std::int64_t>::max();
+};
+
+// What one mode said to every question, in their order, and what it took.
+struct Outcome {
+  std::string mode;
+  std::vector<engine::EvalAnswer> answers;
+  std::vector<engine::Verdict> verdicts;
+  engine::SingleSequenceStats stats;
+};
+
+std::string body_of(const engine::EvalCase& question, const std::string& model) {
+  recipe::JsonObject body = question.request;
+  recipe::set_member(body, "model", model);
+  recipe::set_member(body, "temperature", 0);
+  if (recipe::Json(body).find("max_tokens") == nullptr) {
+    recipe::set_member(body, "max_tokens", kAnswerTokensMax);
+  }
+  return recipe::to_json(recipe::Json(std::move(body)));
+}
+
+// A line that is written over, on a terminal only.
+void show_progress(const std::string& mode, std::size_t done, std::size_t all) {
+  if (::isatty(STDERR_FILENO) == 0) {
+    return;
+  }
+  constexpr std::size_t kWidth = 30;
+  const std::size_t full = kWidth * done / all;
+  fmt::print(stderr, "\r{:<8} [{}{}] {} of {} ", mode, std::string(full, '#'),
+             std::string(kWidth - full, '.'), done, all);
+  if (done == all) {
+    fmt::print(stderr, "\r{:78}\r", "");
+  }
+  std::fflush(stderr);
+}
+
+Result<AnswerFigures> ask(const engine::EvalCase& question,
+                          LoadedModel& model,
+                          const gateway::Codec& codec,
+                          const Clock& clock,
+                          engine::EvalAnswer& answer) {
+  GALLEY_TRY(gateway::Prepared prepared,
+             codec.prepare(recipe::Protocol::kChat, body_of(question, model.name)));
+  prepared.generation.constraint = {};  // what the model does unhelped is what is measured
+  return answer_here(std::move(prepared), model, clock, answer, [] { return false; });
+}
+
+Result<Outcome> ask_all(const Flags& flags,
+                        const Mode& mode,
+                        std::span<const engine::EvalCase> questions,
+                        const Clock& clock) {
+  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, mode.options, clock));
+  recipe::CodecOptions options;
+  options.models = {{model.name, model.version}};
+  GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
+                                                      model.source->context_tokens()));
+  Outcome out{.mode = mode.name, .answers = {}, .verdicts = {}, .stats = {}};
+  for (const engine::EvalCase& question : questions) {
+    show_progress(out.mode, out.answers.size(), questions.size());
+    engine::EvalAnswer& answer = out.answers.emplace_back();
+    auto asked = ask(question, model, *codec, clock, answer);
+    if (!asked) {
+      Error error = std::move(asked).error();
+      error.what =
+          fmt::format("question {} ({}): {}", out.answers.size(), question.kind, error.what);
+      return std::unexpected(std::move(error));
+    }
+    out.verdicts.push_back(engine::judge(question, answer));
+  }
+  show_progress(out.mode, questions.size(), questions.size());
+  out.stats = model.source->stats();
+  return out;
+}
+
+// The suite's questions that are asked: of the kinds named, the first `samples` of each.
+Result<std::vector<engine::EvalCase>> choose(const Flags& flags) {
+  const std::string path = flags.suite.empty()
+                               ? (std::filesystem::path(flags.model) / "eval.jsonl").string()
+                               : flags.suite;
+  GALLEY_TRY(const std::string text, read_input(path));
+  auto suite = engine::parse_eval_suite(text);
+  if (!suite) {
+    Error error = std::move(suite).error();
+    error.where = error.where.empty() ? path : fmt::format("{}, {}", path, error.where);
+    return std::unexpected(std::move(error));
+  }
+  std::map<std::string, std::int64_t> seen;
+  for (const engine::EvalCase& question : *suite) {
+    seen.try_emplace(question.kind, 0);
+  }
+  for (const std::string& kind : flags.kinds) {
+    if (!seen.contains(kind)) {
+      return fail(Code::kNotFound, fmt::format("has no questions of kind {}", kind), path);
+    }
+  }
+  std::erase_if(*suite, [&](const engine::EvalCase& question) {
+    return (!flags.kinds.empty() &&
+            std::ranges::find(flags.kinds, question.kind) == flags.kinds.end()) ||
+           ++seen[question.kind] > flags.samples;
+  });
+  return suite;
+}
+
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// One line of the table: the questions whose numbers are `rows`.
+void print_row(const std::string& name,
+               std::span<const std::size_t> rows,
+               std::span<const Outcome> outcomes) {
+  fmt::print("{:<12} {:>9}", name, rows.size());
+  for (std::size_t m = 0; m < outcomes.size(); ++m) {
+    const Outcome& mode = outcomes[m];
+    const auto right =
+        std::ranges::count_if(rows, [&](std::size_t i) { return mode.verdicts[i].right; });
+    fmt::print("  {:>9.1f}", percent(right, std::ssize(rows)));
+    if (m == 0) {
+      const auto formed =
+          std::ranges::count_if(rows, [&](std::size_t i) { return mode.verdicts[i].well_formed; });
+      fmt::print("  {:>9.1f}", percent(formed, std::ssize(rows)));
+    } else {
+      const auto differ = std::ranges::count_if(
+          rows, [&](std::size_t i) { return mode.answers[i] != outcomes[0].answers[i]; });
+      fmt::print("  {:>6}", differ);
+    }
+  }
+  fmt::print("\n");
+}
+
+void print_table(std::span<const engine::EvalCase> questions, std::span<const Outcome> outcomes) {
+  fmt::print("{:<12} {:>9}", "kind", "questions");
+  for (const Outcome& mode : outcomes) {
+    fmt::print("  {:>9}  {:>{}}", mode.mode, &mode == outcomes.data() ? "formed" : "differ",
+               &mode == outcomes.data() ? 9 : 6);
+  }
+  fmt::print("\n");
+  std::vector<std::string> kinds;
+  for (const engine::EvalCase& question : questions) {
+    if (std::ranges::find(kinds, question.kind) == kinds.end()) {
+      kinds.push_back(question.kind);
+    }
+  }
+  std::vector<std::size_t> all;
+  for (const std::string& kind : kinds) {
+    std::vector<std::size_t> rows;
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      if (questions[i].kind == kind) {
+        rows.push_back(i);
+      }
+    }
+    print_row(kind, rows, outcomes);
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  print_row("all", all, outcomes);
+  fmt::print(
+      "\nright answers and well-formed ones in %; differ: answers that are not those of `{}`\n",
+      outcomes[0].mode);
+  for (const Outcome& mode : outcomes) {
+    const engine::SingleSequenceStats& stats = mode.stats;
+    if (stats.drafts_verified > 0) {
+      fmt::print(
+          "{}: {:.2f} tokens a verification; chances of drafts off by {:.1f} % (ECE, {} bins)\n",
+          mode.mode,
+          1 + static_cast<double>(stats.drafts_accepted) / static_cast<double>(stats.decode_steps),
+          100 * engine::calibration_error(stats.confidence), engine::kConfidenceBins);
+    }
+  }
+}
+
+recipe::Json said(const engine::EvalAnswer& answer) {
+  recipe::JsonObject out{{"content", answer.content}};
+  if (!answer.reasoning.empty()) {
+    out.push_back({"reasoning_content", answer.reasoning});
+  }
+  recipe::JsonArray calls;
+  std::ranges::transform(answer.calls, std::back_inserter(calls), [](const auto& call) {
+    return recipe::JsonObject{{"name", call.name}, {"arguments", call.arguments}};
+  });
+  if (!calls.empty()) {
+    out.push_back({"calls", std::move(calls)});
+  }
+  return out;
+}
+
+// The wrong answers of the first mode, one JSON object a line.
+Result<void> write_wrong(const std::string& path,
+                         std::span<const engine::EvalCase> questions,
+                         const Outcome& outcome) {
+  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(path.c_str(), "w"),
+                                                                &std::fclose);
+  bool good = file != nullptr;
+  for (std::size_t i = 0; good && i < questions.size(); ++i) {
+    if (outcome.verdicts[i].right) {
+      continue;
+    }
+    const std::string line = recipe::to_json(recipe::JsonObject{
+        {"number", std::int64_t(i) + 1},
+        {"kind", questions[i].kind},
+        {"request", questions[i].request},
+        {"said", said(outcome.answers[i])},
+    });
+    good = std::fputs((line + "\n").c_str(), file.get()) >= 0;
+  }
+  if (!good || std::fflush(file.get()) != 0) {
+    return fail(Code::kUnavailable, "cannot be written", path);
+  }
+  return {};
+}
+
+Result<void> evaluate(const Flags& flags) {
+  GALLEY_TRY(const auto questions, choose(flags));
+  const RealClock clock;
+  std::vector<Outcome> outcomes;
+  const std::vector<Mode> modes = all_modes();
+  for (const std::string& name : flags.modes) {
+    const auto mode = std::ranges::find(modes, name, &Mode::name);
+    GALLEY_TRY(Outcome outcome, ask_all(flags, *mode, questions, clock));
+    outcomes.push_back(std::move(outcome));
+  }
+  print_table(questions, outcomes);
+  return flags.wrong.empty() ? Result<void>() : write_wrong(flags.wrong, questions, outcomes[0]);
+}
+
+}  // namespace
+
+void add_model_eval(CLI::App& model, int& exit_code) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* const command = model.add_subcommand(
+      "eval", "Asks a model the questions of a suite, greedily, and counts right answers by kind.");
+  command->add_option("DIR", flags->model, "Folder of a checkpoint.")->required();
+  command->add_option("--suite", flags->suite, "JSON lines of questions. Default: DIR/eval.jsonl.");
+  command->add_option("--tokenizer", flags->tokenizer,
+                      "A tokenizer.json. Default: the checkpoint's own.");
+  command->add_option("--kinds", flags->kinds, "Only these kinds of questions, comma between.")
+      ->delimiter(',');
+  command->add_option("--samples", flags->samples, "Only so many questions of each kind.")
+      ->check(integer_in(1, std::numeric_limits<std::int64_t>::max()));
+  std::vector<std::string> names;
+  for (const Mode& mode : all_modes()) {
+    names.emplace_back(mode.name);
+  }
+  command
+      ->add_option(
+          "--modes", flags->modes,
+          "Ways to compute the answers, comma between; the first is what the others are "
+          "compared with. cold: prompt in one piece; chunked: in pieces of 48 tokens; "
+          "drafts: with drafts; bounded, exact, stored: as after a cache hit whose windows "
+          "are rebuilt so. Default: drafts.")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+  command->add_option("--wrong", flags->wrong, "Writes the wrong answers there as JSON lines.");
+  command->callback([flags, &exit_code] {
+    const auto done = evaluate(*flags);
+    exit_code = done ? 0 : report(done.error());
+  });
+}
+
+}  // namespace galley::apps

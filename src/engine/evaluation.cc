@@ -1,0 +1,192 @@
+#include "engine/evaluation.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <utility>
+#include <variant>
+
+namespace galley::engine {
+namespace {
+
+using recipe::Json;
+
+std::unexpected<Error> broken(std::string what) {
+  return fail(Code::kInvalidArgument, std::move(what));
+}
+
+// A member that must be a string where it is given.
+Result<std::optional<std::string>> text_member(const Json& object, std::string_view key) {
+  const Json* const member = object.find(key);
+  if (member == nullptr) {
+    return std::nullopt;
+  }
+  if (member->string() == nullptr) {
+    return broken(fmt::format("{} is no string", key));
+  }
+  return *member->string();
+}
+
+Result<std::vector<EvalCall>> read_calls(const recipe::JsonArray& items) {
+  std::vector<EvalCall> out;
+  for (const Json& item : items) {
+    GALLEY_TRY(auto name, text_member(item, "name"));
+    const Json* const arguments = item.find("arguments");
+    if (!name || arguments == nullptr || arguments->object() == nullptr) {
+      return broken("a call wants a name, and arguments that are an object");
+    }
+    out.push_back({.name = *std::move(name), .arguments = *arguments});
+  }
+  return out;
+}
+
+Result<std::vector<std::string>> read_words(const recipe::JsonArray& items) {
+  std::vector<std::string> out;
+  for (const Json& item : items) {
+    if (item.string() == nullptr) {
+      return broken("contains holds something that is no string");
+    }
+    out.push_back(*item.string());
+  }
+  return out;
+}
+
+// A list member; nothing when it is not there.
+Result<const recipe::JsonArray*> list_member(const Json& object, std::string_view key) {
+  const Json* const member = object.find(key);
+  if (member != nullptr && member->array() == nullptr) {
+    return broken(fmt::format("{} is no list", key));
+  }
+  return member == nullptr ? nullptr : member->array();
+}
+
+Result<EvalCase> read_case(std::string_view line) {
+  GALLEY_TRY(const Json json, recipe::parse_json(line));
+  EvalCase out;
+  GALLEY_TRY(auto kind, text_member(json, "kind"));
+  const Json* const request = json.find("request");
+  const Json* const expect = json.find("expect");
+  if (!kind || kind->empty() || request == nullptr || request->object() == nullptr ||
+      expect == nullptr || expect->object() == nullptr) {
+    return broken("want a kind, a request and what to expect");
+  }
+  out.kind = *std::move(kind);
+  out.request = *request->object();
+  GALLEY_TRY(out.text, text_member(*expect, "text"));
+  GALLEY_TRY(out.reasoning, text_member(*expect, "reasoning"));
+  GALLEY_TRY(const auto* const calls, list_member(*expect, "calls"));
+  if (calls != nullptr) {
+    GALLEY_TRY(out.calls, read_calls(*calls));
+    if (out.calls.empty()) {
+      return broken("calls holds none");
+    }
+  }
+  GALLEY_TRY(const auto* const words, list_member(*expect, "contains"));
+  if (words != nullptr) {
+    GALLEY_TRY(out.contains, read_words(*words));
+  }
+  const int expectations =
+      (out.text ? 1 : 0) + (calls != nullptr ? 1 : 0) + (words != nullptr ? 1 : 0);
+  if (expectations != 1) {
+    return broken("want one of text, calls and contains to expect");
+  }
+  return out;
+}
+
+// Arguments are compared by value; the order of their members is the model's.
+Json sorted(Json json) {
+  if (recipe::JsonArray* const array = json.array()) {
+    std::ranges::transform(*array, array->begin(), sorted);
+  } else if (recipe::JsonObject* const object = json.object()) {
+    for (recipe::JsonMember& member : *object) {
+      member.value = sorted(std::move(member.value));
+    }
+    std::ranges::sort(*object, {}, &recipe::JsonMember::key);
+  }
+  return json;
+}
+
+std::optional<Json> object_of(const std::string& text) {
+  auto json = recipe::parse_json(text);
+  return json && json->object() != nullptr ? std::optional(*std::move(json)) : std::nullopt;
+}
+
+Verdict judge_calls(const EvalCase& question, const EvalAnswer& answer) {
+  Verdict out{.right = answer.calls.size() == question.calls.size(),
+              .well_formed = answer.reason == recipe::FinishReason::kToolCalls};
+  for (std::size_t i = 0; i < answer.calls.size(); ++i) {
+    const auto arguments = object_of(answer.calls[i].arguments);
+    out.well_formed = out.well_formed && arguments.has_value();
+    out.right = out.right && arguments && answer.calls[i].name == question.calls[i].name &&
+                sorted(*arguments) == sorted(question.calls[i].arguments);
+  }
+  out.right = out.right && out.well_formed;
+  return out;
+}
+
+bool wants_json(const EvalCase& question) {
+  return std::ranges::any_of(question.request, [](const recipe::JsonMember& member) {
+    return member.key == "response_format";
+  });
+}
+
+}  // namespace
+
+Result<std::vector<EvalCase>> parse_eval_suite(std::string_view jsonl) {
+  std::vector<EvalCase> out;
+  for (std::size_t number = 1; !jsonl.empty(); ++number) {
+    const std::size_t end = std::min(jsonl.find('\n'), jsonl.size());
+    const std::string_view line = jsonl.substr(0, end);
+    jsonl.remove_prefix(std::min(end + 1, jsonl.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
+      continue;
+    }
+    auto one = read_case(line);
+    if (one && out.size() == kEvalCasesMax) {
+      one = broken(fmt::format("more than {} cases", kEvalCasesMax));
+    }
+    if (!one) {
+      Error error = std::move(one).error();
+      error.where = error.where.empty() ? fmt::format("line {}", number)
+                                        : fmt::format("line {}, {}", number, error.where);
+      return std::unexpected(std::move(error));
+    }
+    out.push_back(*std::move(one));
+  }
+  if (out.empty()) {
+    return broken("holds no cases");
+  }
+  return out;
+}
+
+void EvalAnswer::on_event(const recipe::Event& event) {
+  if (const auto* piece = std::get_if<recipe::ReasoningText>(&event)) {
+    reasoning += piece->text;
+  } else if (const auto* text = std::get_if<recipe::ContentText>(&event)) {
+    content += text->text;
+  } else if (const auto* named = std::get_if<recipe::CallNamed>(&event)) {
+    calls.push_back({.name = std::string(named->name), .arguments = {}});
+  } else if (const auto* arguments = std::get_if<recipe::CallArguments>(&event)) {
+    calls.back().arguments += arguments->text;
+  } else if (const auto* finished = std::get_if<recipe::Finished>(&event)) {
+    reason = finished->reason;
+  }
+}
+
+Verdict judge(const EvalCase& question, const EvalAnswer& answer) {
+  if (!question.calls.empty()) {
+    return judge_calls(question, answer);
+  }
+  const bool ended = answer.reason == recipe::FinishReason::kStop && answer.calls.empty();
+  const bool formed = ended && (!wants_json(question) || recipe::parse_json(answer.content));
+  bool right = formed;
+  if (question.text) {
+    right = right && answer.content == *question.text &&
+            (!question.reasoning || answer.reasoning == *question.reasoning);
+  }
+  for (const std::string& word : question.contains) {
+    right = right && answer.content.find(word) != std::string::npos;
+  }
+  return {.right = right, .well_formed = formed};
+}
+
+}  // namespace galley::engine

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/event.h"
+#include "recipe/json.h"
+
+// Questions with the answers that count as right, and whether an answer is: the pure half of
+// `galley model eval`.
+namespace galley::engine {
+
+inline constexpr std::size_t kEvalCasesMax = 100'000;
+
+struct EvalCall {
+  std::string name;
+  recipe::Json arguments;
+};
+
+// One question. What is expected is a text (with the reasoning before it, where that is given),
+// calls, or words that the text holds (none: any text that ends).
+struct EvalCase {
+  std::string kind;            // groups cases: "fact", "tool", ...
+  recipe::JsonObject request;  // body of a chat completion, without model and sampling
+  std::optional<std::string> text;
+  std::optional<std::string> reasoning;
+  std::vector<EvalCall> calls;
+  std::vector<std::string> contains;
+};
+
+// Reads JSON lines of {"kind", "request", "expect": {"text", "reasoning"} | {"calls": [{"name",
+// "arguments"}]} | {"contains": []}}; empty lines are skipped. Linear in the input. Error:
+// kInvalidArgument, `where` is "line N".
+[[nodiscard]] Result<std::vector<EvalCase>> parse_eval_suite(std::string_view jsonl);
+
+// Collects what a model said.
+class EvalAnswer final : public recipe::EventSink {
+ public:
+  struct Call {
+    std::string name;
+    std::string arguments;  // JSON text
+    friend bool operator==(const Call&, const Call&) = default;
+  };
+
+  void on_event(const recipe::Event& event) override;
+
+  std::string reasoning;
+  std::string content;
+  std::vector<Call> calls;
+  std::optional<recipe::FinishReason> reason;
+
+  friend bool operator==(const EvalAnswer& a, const EvalAnswer& b) {
+    return a.reasoning == b.reasoning && a.content == b.content && a.calls == b.calls &&
+           a.reason == b.reason;
+  }
+};
+
+struct Verdict {
+  bool right{};
+  // It has the form that was asked for, whatever it says: calls whose arguments are objects, JSON
+  // where the request wants JSON, else a turn that ends by itself.
+  bool well_formed{};
+};
+[[nodiscard]] Verdict judge(const EvalCase& question, const EvalAnswer& answer);
+
+}  // namespace galley::engine
