@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <filesystem>
 #include <fmt/core.h>
 #include <limits>
 #include <memory>
@@ -252,6 +253,32 @@ class Chat {
   std::optional<AnswerFigures> stats_;
 };
 
+// What a model's introduction.json says of it, {"about": text, "questions": [texts]}; nothing where
+// the folder has none.
+Result<std::string> introduction(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "introduction.json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return "";
+  }
+  GALLEY_TRY(const std::string text, read_input(path.string()));
+  const auto json = recipe::parse_json(text);
+  const recipe::Json* const about = json ? json->find("about") : nullptr;
+  const recipe::Json* const questions = json ? json->find("questions") : nullptr;
+  if (about == nullptr || about->string() == nullptr || questions == nullptr ||
+      questions->array() == nullptr) {
+    return fail(Code::kCorruption, "want an object with a text `about` and a list `questions`",
+                path.string());
+  }
+  std::string out = harmless(*about->string()) + "\n";
+  for (const recipe::Json& question : *questions->array()) {
+    if (question.string() != nullptr) {
+      out.append("  ").append(harmless(*question.string())).append("\n");
+    }
+  }
+  return out;
+}
+
 Result<bool> chat(const Flags& flags) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
   const RealClock clock;
@@ -261,7 +288,8 @@ Result<bool> chat(const Flags& flags) {
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
                                                       model.source->context_tokens()));
   if (terminal) {
-    fmt::print("{}. /help lists the commands.\n", model.source->description());
+    GALLEY_TRY(const std::string about, introduction(flags.model));
+    fmt::print("{}. /help lists the commands.\n{}", model.source->description(), about);
     std::fflush(stdout);
     catch_interrupts();
   }

@@ -63,6 +63,7 @@ struct Flags {
   std::vector<std::string> modes{"drafts"};
   std::vector<std::string> kinds;
   std::int64_t samples = std::numeric_limits<std::int64_t>::max();
+  bool json = false;
 };
 
 // What one mode said to every question, in their order, and what it took.
@@ -169,67 +170,98 @@ double percent(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// One line of the table: the questions whose numbers are `rows`.
-void print_row(const std::string& name,
-               std::span<const std::size_t> rows,
-               std::span<const Outcome> outcomes) {
-  fmt::print("{:<12} {:>9}", name, rows.size());
-  for (std::size_t m = 0; m < outcomes.size(); ++m) {
-    const Outcome& mode = outcomes[m];
-    const auto right =
-        std::ranges::count_if(rows, [&](std::size_t i) { return mode.verdicts[i].right; });
-    fmt::print("  {:>9.1f}", percent(right, std::ssize(rows)));
-    if (m == 0) {
-      const auto formed =
-          std::ranges::count_if(rows, [&](std::size_t i) { return mode.verdicts[i].well_formed; });
-      fmt::print("  {:>9.1f}", percent(formed, std::ssize(rows)));
-    } else {
-      const auto differ = std::ranges::count_if(
-          rows, [&](std::size_t i) { return mode.answers[i] != outcomes[0].answers[i]; });
-      fmt::print("  {:>6}", differ);
+// The questions of one kind, or all of them, by number.
+struct Group {
+  std::string name;
+  std::vector<std::size_t> numbers;
+};
+
+std::vector<Group> groups_of(std::span<const engine::EvalCase> questions) {
+  std::vector<Group> out;
+  Group all{.name = "all", .numbers = {}};
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    auto group = std::ranges::find(out, questions[i].kind, &Group::name);
+    if (group == out.end()) {
+      group = out.insert(out.end(), {.name = questions[i].kind, .numbers = {}});
     }
+    group->numbers.push_back(i);
+    all.numbers.push_back(i);
   }
-  fmt::print("\n");
+  out.push_back(std::move(all));
+  return out;
 }
 
-void print_table(std::span<const engine::EvalCase> questions, std::span<const Outcome> outcomes) {
-  fmt::print("{:<12} {:>9}", "kind", "questions");
-  for (const Outcome& mode : outcomes) {
-    fmt::print("  {:>9}  {:>{}}", mode.mode, &mode == outcomes.data() ? "formed" : "differ",
-               &mode == outcomes.data() ? 9 : 6);
+// How one mode did on a group.
+struct Score {
+  double right{};         // %
+  double formed{};        // %
+  std::int64_t differ{};  // answers that are not those of the first mode
+};
+
+Score score(const Group& group, const Outcome& mode, const Outcome& first) {
+  const auto count = [&](const auto& holds) { return std::ranges::count_if(group.numbers, holds); };
+  const std::int64_t all = std::ssize(group.numbers);
+  return {
+      .right = percent(count([&](std::size_t i) { return mode.verdicts[i].right; }), all),
+      .formed = percent(count([&](std::size_t i) { return mode.verdicts[i].well_formed; }), all),
+      .differ = count([&](std::size_t i) { return mode.answers[i] != first.answers[i]; }),
+  };
+}
+
+double tokens_a_verification(const engine::SingleSequenceStats& stats) {
+  return 1 + static_cast<double>(stats.drafts_accepted) / static_cast<double>(stats.decode_steps);
+}
+
+void print_table(std::span<const Group> groups, std::span<const Outcome> outcomes) {
+  const Outcome& first = outcomes.front();
+  fmt::print("{:<12} {:>9}  {:>9}  {:>9}", "kind", "questions", first.mode, "formed");
+  for (const Outcome& mode : outcomes.subspan(1)) {
+    fmt::print("  {:>9}  {:>6}", mode.mode, "differ");
   }
   fmt::print("\n");
-  std::vector<std::string> kinds;
-  for (const engine::EvalCase& question : questions) {
-    if (std::ranges::find(kinds, question.kind) == kinds.end()) {
-      kinds.push_back(question.kind);
+  for (const Group& group : groups) {
+    const Score cold = score(group, first, first);
+    fmt::print("{:<12} {:>9}  {:>9.1f}  {:>9.1f}", group.name, group.numbers.size(), cold.right,
+               cold.formed);
+    for (const Outcome& mode : outcomes.subspan(1)) {
+      const Score other = score(group, mode, first);
+      fmt::print("  {:>9.1f}  {:>6}", other.right, other.differ);
     }
+    fmt::print("\n");
   }
-  std::vector<std::size_t> all;
-  for (const std::string& kind : kinds) {
-    std::vector<std::size_t> rows;
-    for (std::size_t i = 0; i < questions.size(); ++i) {
-      if (questions[i].kind == kind) {
-        rows.push_back(i);
-      }
-    }
-    print_row(kind, rows, outcomes);
-    all.insert(all.end(), rows.begin(), rows.end());
-  }
-  print_row("all", all, outcomes);
   fmt::print(
       "\nright answers and well-formed ones in %; differ: answers that are not those of `{}`\n",
-      outcomes[0].mode);
+      first.mode);
   for (const Outcome& mode : outcomes) {
-    const engine::SingleSequenceStats& stats = mode.stats;
-    if (stats.drafts_verified > 0) {
+    if (mode.stats.drafts_verified > 0) {
       fmt::print(
           "{}: {:.2f} tokens a verification; chances of drafts off by {:.1f} % (ECE, {} bins)\n",
-          mode.mode,
-          1 + static_cast<double>(stats.drafts_accepted) / static_cast<double>(stats.decode_steps),
-          100 * engine::calibration_error(stats.confidence), engine::kConfidenceBins);
+          mode.mode, tokens_a_verification(mode.stats),
+          100 * engine::calibration_error(mode.stats.confidence), engine::kConfidenceBins);
     }
   }
+}
+
+void print_json(std::span<const Group> groups, std::span<const Outcome> outcomes) {
+  recipe::JsonArray modes;
+  for (const Outcome& mode : outcomes) {
+    recipe::JsonArray kinds;
+    for (const Group& group : groups) {
+      const Score one = score(group, mode, outcomes.front());
+      kinds.push_back(recipe::JsonObject{{"kind", group.name},
+                                         {"questions", std::ssize(group.numbers)},
+                                         {"right", one.right},
+                                         {"well_formed", one.formed},
+                                         {"differ", one.differ}});
+    }
+    recipe::JsonObject out{{"mode", mode.mode}, {"kinds", std::move(kinds)}};
+    if (mode.stats.drafts_verified > 0) {
+      out.push_back({"tokens_a_verification", tokens_a_verification(mode.stats)});
+      out.push_back({"calibration_error", engine::calibration_error(mode.stats.confidence)});
+    }
+    modes.push_back(std::move(out));
+  }
+  fmt::print("{}\n", recipe::to_json(recipe::JsonObject{{"modes", std::move(modes)}}));
 }
 
 recipe::Json said(const engine::EvalAnswer& answer) {
@@ -282,7 +314,7 @@ Result<void> evaluate(const Flags& flags) {
     GALLEY_TRY(Outcome outcome, ask_all(flags, *mode, questions, clock));
     outcomes.push_back(std::move(outcome));
   }
-  print_table(questions, outcomes);
+  (flags.json ? print_json : print_table)(groups_of(questions), outcomes);
   return flags.wrong.empty() ? Result<void>() : write_wrong(flags.wrong, questions, outcomes[0]);
 }
 
@@ -313,6 +345,7 @@ void add_model_eval(CLI::App& model, int& exit_code) {
           "are rebuilt so. Default: drafts.")
       ->delimiter(',')
       ->check(CLI::IsMember(names));
+  command->add_flag("--json", flags->json, "Prints one JSON object instead of a table.");
   command->add_option("--wrong", flags->wrong, "Writes the wrong answers there as JSON lines.");
   command->callback([flags, &exit_code] {
     const auto done = evaluate(*flags);

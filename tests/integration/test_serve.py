@@ -517,6 +517,16 @@ class EvalTest(unittest.TestCase):
         self.assertEqual([one["number"] for one in said], [1, 2, 3])
         self.assertEqual(said[0]["said"], said[1]["said"])
 
+    def test_json(self):
+        done = self.run_eval("--modes", "cold,drafts", "--kinds", "tool", "--json")
+        cold, drafts = json.loads(done.stdout)["modes"]
+        line = {"questions": 1, "right": 0, "well_formed": 0, "differ": 0}
+        kinds = [{"kind": "tool", **line}, {"kind": "all", **line}]
+        self.assertEqual(cold, {"mode": "cold", "kinds": kinds})
+        self.assertEqual(drafts["kinds"], kinds)
+        self.assertGreaterEqual(drafts["tokens_a_verification"], 1)
+        self.assertLessEqual(drafts["calibration_error"], 1)
+
     def test_some_questions(self):
         done = self.run_eval("--kinds", "fact", "--samples", "1")
         self.assertRegex(done.stdout, r"\nfact +1 .*\nall +1 ")

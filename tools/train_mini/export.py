@@ -208,7 +208,8 @@ def write(backbone, drafter, tokenizer, out, plain=False, config=HERE / "config.
         + "\n"
     )
     np.array(token_map(tokenizer), "<u4").tofile(out / "engram_token_map.bin")
-    shutil.copy(HERE / "tokenizer.json", out / "tokenizer.json")
+    for name in ("tokenizer.json", "introduction.json"):
+        shutil.copy(HERE / name, out / name)
     return len(tensors), os.path.getsize(out / "model.safetensors")
 
 

@@ -43,6 +43,7 @@ def main():
         hidden, _ = backbone(ids, torch.zeros_like(ids), sparse=True)
         backbone.head.weight.mul_(LOGIT_RMS / backbone.head(hidden).square().mean().sqrt())
     count, size = export.write(backbone, drafter, tokenizer, Path(sys.argv[1]), config=HERE / "config_tiny.json")
+    export.write_logits(Path(sys.argv[1]), tokenizer, HERE / "config_tiny.json")
     print(f"{sys.argv[1]}: {count} tensors, {size / 1e6:.2f} MB")
 
 

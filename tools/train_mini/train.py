@@ -464,8 +464,7 @@ class Trainer:
         count, size = export.write(
             self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out), config=self.config_path
         )
-        if self.config_path == HERE / "config.json":
-            export.write_logits(Path(self.args.out), self.encoder.tokenizer)
+        export.write_logits(Path(self.args.out), self.encoder.tokenizer, self.config_path)
         self.say(f"{count} tensors, {size / 1e6:.1f} MB")
         set_quantised(self.model, True)  # measure what was written
         self.evaluate(Stage("final", 0, {}, 0, 0, mode="sparse"), self.args.final_samples)
