@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
@@ -212,6 +213,7 @@ class Chat {
   }
 
   Result<void> answer(Printer& printer) {
+    stats_.reset();
     GALLEY_TRY(gateway::Prepared prepared, codec_.prepare(recipe::Protocol::kChat, body()));
     bool stopped = false;
     auto figures = answer_here(std::move(prepared), model_, clock_, printer,
@@ -262,19 +264,18 @@ Result<std::string> introduction(const std::filesystem::path& folder) {
     return "";
   }
   GALLEY_TRY(const std::string text, read_input(path.string()));
-  const auto json = recipe::parse_json(text);
-  const recipe::Json* const about = json ? json->find("about") : nullptr;
-  const recipe::Json* const questions = json ? json->find("questions") : nullptr;
+  GALLEY_TRY(const recipe::Json json, recipe::parse_json(text));
+  const recipe::Json* const about = json.find("about");
+  const recipe::Json* const questions = json.find("questions");
   if (about == nullptr || about->string() == nullptr || questions == nullptr ||
-      questions->array() == nullptr) {
-    return fail(Code::kCorruption, "want an object with a text `about` and a list `questions`",
-                path.string());
+      questions->array() == nullptr ||
+      !std::ranges::all_of(*questions->array(),
+                           [](const recipe::Json& one) { return one.string() != nullptr; })) {
+    return fail(Code::kCorruption, "want a text `about` and a list of texts `questions`");
   }
   std::string out = harmless(*about->string()) + "\n";
   for (const recipe::Json& question : *questions->array()) {
-    if (question.string() != nullptr) {
-      out.append("  ").append(harmless(*question.string())).append("\n");
-    }
+    out.append("  ").append(harmless(*question.string())).append("\n");
   }
   return out;
 }
@@ -288,8 +289,11 @@ Result<bool> chat(const Flags& flags) {
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
                                                       model.source->context_tokens()));
   if (terminal) {
-    GALLEY_TRY(const std::string about, introduction(flags.model));
-    fmt::print("{}. /help lists the commands.\n{}", model.source->description(), about);
+    const auto about = introduction(flags.model);
+    fmt::print("{}. /help lists the commands.\n{}", model.source->description(),
+               about
+                   ? *about
+                   : fmt::format("(introduction.json: {})\n", harmless(to_string(about.error()))));
     std::fflush(stdout);
     catch_interrupts();
   }

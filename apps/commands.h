@@ -11,6 +11,7 @@ inline constexpr int kExitUsage = 2;    // it was not tried: flags or configurat
 
 // As CLI11's require_subcommand(1), but a word that is no subcommand is named instead of missed.
 inline void need_subcommand(CLI::App& parent) {
+  parent.require_subcommand(0, 1);
   parent.callback([&parent] {
     if (parent.get_subcommands().empty()) {
       throw CLI::RequiredError::Subcommand(1);

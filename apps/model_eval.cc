@@ -20,6 +20,7 @@
 #include "apps/local_answer.h"
 #include "apps/model_source.h"
 #include "apps/number_flag.h"
+#include "base/quote.h"
 #include "base/real_clock.h"
 #include "engine/evaluation.h"
 #include "gateway/codec.h"
@@ -71,6 +72,7 @@ struct Outcome {
   std::string mode;
   std::vector<engine::EvalAnswer> answers;
   std::vector<engine::Verdict> verdicts;
+  std::vector<std::string> failures;  // questions that could not be asked, and why
   engine::SingleSequenceStats stats;
 };
 
@@ -78,9 +80,6 @@ std::string body_of(const engine::EvalCase& question, const std::string& model) 
   recipe::JsonObject body = question.request;
   recipe::set_member(body, "model", model);
   recipe::set_member(body, "temperature", 0);
-  if (recipe::Json(body).find("max_tokens") == nullptr) {
-    recipe::set_member(body, "max_tokens", kAnswerTokensMax);
-  }
   return recipe::to_json(recipe::Json(std::move(body)));
 }
 
@@ -107,6 +106,7 @@ Result<AnswerFigures> ask(const engine::EvalCase& question,
   GALLEY_TRY(gateway::Prepared prepared,
              codec.prepare(recipe::Protocol::kChat, body_of(question, model.name)));
   prepared.generation.constraint = {};  // what the model does unhelped is what is measured
+  prepared.generation.max_tokens = std::min(prepared.generation.max_tokens, kAnswerTokensMax);
   return answer_here(std::move(prepared), model, clock, answer, [] { return false; });
 }
 
@@ -119,16 +119,14 @@ Result<Outcome> ask_all(const Flags& flags,
   options.models = {{model.name, model.version}};
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
                                                       model.source->context_tokens()));
-  Outcome out{.mode = mode.name, .answers = {}, .verdicts = {}, .stats = {}};
+  Outcome out{.mode = mode.name, .answers = {}, .verdicts = {}, .failures = {}, .stats = {}};
   for (const engine::EvalCase& question : questions) {
     show_progress(out.mode, out.answers.size(), questions.size());
     engine::EvalAnswer& answer = out.answers.emplace_back();
     auto asked = ask(question, model, *codec, clock, answer);
-    if (!asked) {
-      Error error = std::move(asked).error();
-      error.what =
-          fmt::format("question {} ({}): {}", out.answers.size(), question.kind, error.what);
-      return std::unexpected(std::move(error));
+    if (!asked) {  // a wrong answer; the others are not lost for it
+      out.failures.push_back(
+          fmt::format("question {}: {}", out.answers.size(), to_string(asked.error())));
     }
     out.verdicts.push_back(engine::judge(question, answer));
   }
@@ -212,6 +210,12 @@ double tokens_a_verification(const engine::SingleSequenceStats& stats) {
   return 1 + static_cast<double>(stats.drafts_accepted) / static_cast<double>(stats.decode_steps);
 }
 
+// An MTP layer tells none.
+bool tells_confidences(const engine::SingleSequenceStats& stats) {
+  return std::ranges::any_of(stats.confidence,
+                             [](const engine::ConfidenceBin& bin) { return bin.drafts > 0; });
+}
+
 void print_table(std::span<const Group> groups, std::span<const Outcome> outcomes) {
   const Outcome& first = outcomes.front();
   fmt::print("{:<12} {:>9}  {:>9}  {:>9}", "kind", "questions", first.mode, "formed");
@@ -220,9 +224,9 @@ void print_table(std::span<const Group> groups, std::span<const Outcome> outcome
   }
   fmt::print("\n");
   for (const Group& group : groups) {
-    const Score cold = score(group, first, first);
-    fmt::print("{:<12} {:>9}  {:>9.1f}  {:>9.1f}", group.name, group.numbers.size(), cold.right,
-               cold.formed);
+    const Score own = score(group, first, first);
+    fmt::print("{:<12} {:>9}  {:>9.1f}  {:>9.1f}", harmless(group.name), group.numbers.size(),
+               own.right, own.formed);
     for (const Outcome& mode : outcomes.subspan(1)) {
       const Score other = score(group, mode, first);
       fmt::print("  {:>9.1f}  {:>6}", other.right, other.differ);
@@ -234,10 +238,12 @@ void print_table(std::span<const Group> groups, std::span<const Outcome> outcome
       first.mode);
   for (const Outcome& mode : outcomes) {
     if (mode.stats.drafts_verified > 0) {
-      fmt::print(
-          "{}: {:.2f} tokens a verification; chances of drafts off by {:.1f} % (ECE, {} bins)\n",
-          mode.mode, tokens_a_verification(mode.stats),
-          100 * engine::calibration_error(mode.stats.confidence), engine::kConfidenceBins);
+      fmt::print("{}: {:.2f} tokens a verification", mode.mode, tokens_a_verification(mode.stats));
+      if (tells_confidences(mode.stats)) {
+        fmt::print("; chances of drafts off by {:.1f} % (ECE, {} bins)",
+                   100 * engine::calibration_error(mode.stats.confidence), engine::kConfidenceBins);
+      }
+      fmt::print("\n");
     }
   }
 }
@@ -254,9 +260,14 @@ void print_json(std::span<const Group> groups, std::span<const Outcome> outcomes
                                          {"well_formed", one.formed},
                                          {"differ", one.differ}});
     }
-    recipe::JsonObject out{{"mode", mode.mode}, {"kinds", std::move(kinds)}};
+    recipe::JsonObject out{{"mode", mode.mode},
+                           {"kinds", std::move(kinds)},
+                           {"failed", std::ssize(mode.failures)},
+                           {"prompt_tokens_computed", mode.stats.prompt_tokens}};
     if (mode.stats.drafts_verified > 0) {
       out.push_back({"tokens_a_verification", tokens_a_verification(mode.stats)});
+    }
+    if (tells_confidences(mode.stats)) {
       out.push_back({"calibration_error", engine::calibration_error(mode.stats.confidence)});
     }
     modes.push_back(std::move(out));
@@ -279,13 +290,22 @@ recipe::Json said(const engine::EvalAnswer& answer) {
   return out;
 }
 
+using File = std::unique_ptr<std::FILE, decltype(&std::fclose)>;
+
+Result<File> open_wrong(const std::string& path) {
+  File file(path.empty() ? nullptr : std::fopen(path.c_str(), "w"), &std::fclose);
+  if (!path.empty() && file == nullptr) {
+    return fail(Code::kUnavailable, "cannot be written", path);
+  }
+  return file;
+}
+
 // The wrong answers of the first mode, one JSON object a line.
-Result<void> write_wrong(const std::string& path,
+Result<void> write_wrong(const File& file,
+                         const std::string& path,
                          std::span<const engine::EvalCase> questions,
                          const Outcome& outcome) {
-  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(path.c_str(), "w"),
-                                                                &std::fclose);
-  bool good = file != nullptr;
+  bool good = true;
   for (std::size_t i = 0; good && i < questions.size(); ++i) {
     if (outcome.verdicts[i].right) {
       continue;
@@ -304,18 +324,36 @@ Result<void> write_wrong(const std::string& path,
   return {};
 }
 
-Result<void> evaluate(const Flags& flags) {
+// False when a question could not be asked.
+Result<bool> evaluate(const Flags& flags) {
   GALLEY_TRY(const auto questions, choose(flags));
   const RealClock clock;
-  std::vector<Outcome> outcomes;
-  const std::vector<Mode> modes = all_modes();
+  const std::vector<Mode> all = all_modes();
+  std::vector<Mode> modes;
   for (const std::string& name : flags.modes) {
-    const auto mode = std::ranges::find(modes, name, &Mode::name);
-    GALLEY_TRY(Outcome outcome, ask_all(flags, *mode, questions, clock));
+    modes.push_back(*std::ranges::find(all, name, &Mode::name));
+    // What cannot be computed for this model is said before hours are spent.
+    GALLEY_CHECK_OK(load_model(flags.model, flags.tokenizer, modes.back().options, clock));
+  }
+  GALLEY_TRY(const File wrong, open_wrong(flags.wrong));
+  std::vector<Outcome> outcomes;
+  for (const Mode& mode : modes) {
+    GALLEY_TRY(Outcome outcome, ask_all(flags, mode, questions, clock));
     outcomes.push_back(std::move(outcome));
   }
   (flags.json ? print_json : print_table)(groups_of(questions), outcomes);
-  return flags.wrong.empty() ? Result<void>() : write_wrong(flags.wrong, questions, outcomes[0]);
+  bool complete = true;
+  for (const Outcome& outcome : outcomes) {
+    if (!outcome.failures.empty()) {
+      complete = false;
+      fmt::print(stderr, "galley: {}: {} questions failed; {}\n", outcome.mode,
+                 outcome.failures.size(), harmless(outcome.failures.front()));
+    }
+  }
+  if (wrong != nullptr) {
+    GALLEY_CHECK_OK(write_wrong(wrong, flags.wrong, questions, outcomes.front()));
+  }
+  return complete;
 }
 
 }  // namespace
@@ -329,7 +367,8 @@ void add_model_eval(CLI::App& model, int& exit_code) {
   command->add_option("--tokenizer", flags->tokenizer,
                       "A tokenizer.json. Default: the checkpoint's own.");
   command->add_option("--kinds", flags->kinds, "Only these kinds of questions, comma between.")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_option("--samples", flags->samples, "Only so many questions of each kind.")
       ->check(integer_in(1, std::numeric_limits<std::int64_t>::max()));
   std::vector<std::string> names;
@@ -344,12 +383,13 @@ void add_model_eval(CLI::App& model, int& exit_code) {
           "drafts: with drafts; bounded, exact, stored: as after a cache hit whose windows "
           "are rebuilt so. Default: drafts.")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::IsMember(names));
   command->add_flag("--json", flags->json, "Prints one JSON object instead of a table.");
   command->add_option("--wrong", flags->wrong, "Writes the wrong answers there as JSON lines.");
   command->callback([flags, &exit_code] {
     const auto done = evaluate(*flags);
-    exit_code = done ? 0 : report(done.error());
+    exit_code = !done ? report(done.error()) : *done ? 0 : kExitFailure;
   });
 }
 

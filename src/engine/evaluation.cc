@@ -1,14 +1,20 @@
 #include "engine/evaluation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
+#include <initializer_list>
 #include <utility>
 #include <variant>
+
+#include "base/quote.h"
 
 namespace galley::engine {
 namespace {
 
 using recipe::Json;
+
+constexpr std::size_t kKeyBytesShown = 64;
 
 std::unexpected<Error> broken(std::string what) {
   return fail(Code::kInvalidArgument, std::move(what));
@@ -59,6 +65,15 @@ Result<const recipe::JsonArray*> list_member(const Json& object, std::string_vie
   return member == nullptr ? nullptr : member->array();
 }
 
+Result<void> only_members(const Json& object, std::initializer_list<std::string_view> known) {
+  for (const recipe::JsonMember& member : *object.object()) {
+    if (std::ranges::find(known, member.key) == known.end()) {
+      return broken(fmt::format("has an unknown member {}", quoted(member.key, kKeyBytesShown)));
+    }
+  }
+  return {};
+}
+
 Result<EvalCase> read_case(std::string_view line) {
   GALLEY_TRY(const Json json, recipe::parse_json(line));
   EvalCase out;
@@ -69,6 +84,8 @@ Result<EvalCase> read_case(std::string_view line) {
       expect == nullptr || expect->object() == nullptr) {
     return broken("want a kind, a request and what to expect");
   }
+  GALLEY_CHECK_OK(only_members(json, {"kind", "request", "expect"}));
+  GALLEY_CHECK_OK(only_members(*expect, {"text", "reasoning", "calls", "contains"}));
   out.kind = *std::move(kind);
   out.request = *request->object();
   GALLEY_TRY(out.text, text_member(*expect, "text"));
@@ -86,14 +103,19 @@ Result<EvalCase> read_case(std::string_view line) {
   }
   const int expectations =
       (out.text ? 1 : 0) + (calls != nullptr ? 1 : 0) + (words != nullptr ? 1 : 0);
-  if (expectations != 1) {
-    return broken("want one of text, calls and contains to expect");
+  if (expectations != 1 || (out.reasoning && !out.text)) {
+    return broken("want one of text, calls and contains to expect, and reasoning with text only");
   }
   return out;
 }
 
-// Arguments are compared by value; the order of their members is the model's.
+// Arguments are compared by value: the order of their members is the model's, and 1.0 is 1.
 Json sorted(Json json) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53: every integer below is a double
+  if (json.real() != nullptr && std::fabs(*json.real()) < kExact &&
+      std::trunc(*json.real()) == *json.real()) {
+    return static_cast<std::int64_t>(*json.real());
+  }
   if (recipe::JsonArray* const array = json.array()) {
     std::ranges::transform(*array, array->begin(), sorted);
   } else if (recipe::JsonObject* const object = json.object()) {
@@ -124,9 +146,10 @@ Verdict judge_calls(const EvalCase& question, const EvalAnswer& answer) {
 }
 
 bool wants_json(const EvalCase& question) {
-  return std::ranges::any_of(question.request, [](const recipe::JsonMember& member) {
-    return member.key == "response_format";
-  });
+  const Json request(question.request);
+  const Json* const format = request.find("response_format");
+  const Json* const type = format == nullptr ? nullptr : format->find("type");
+  return type != nullptr && type->string() != nullptr && *type->string() != "text";
 }
 
 }  // namespace

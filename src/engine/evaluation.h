@@ -32,9 +32,9 @@ struct EvalCase {
   std::vector<std::string> contains;
 };
 
-// Reads JSON lines of {"kind", "request", "expect": {"text", "reasoning"} | {"calls": [{"name",
-// "arguments"}]} | {"contains": []}}; empty lines are skipped. Linear in the input. Error:
-// kInvalidArgument, `where` is "line N".
+// Reads JSON lines, without unknown members, of {"kind", "request", "expect": {"text", "reasoning"}
+// | {"calls": [{"name", "arguments"}]} | {"contains": []}}; empty lines are skipped. Linear in the
+// input. Error: kInvalidArgument, `where` is "line N".
 [[nodiscard]] Result<std::vector<EvalCase>> parse_eval_suite(std::string_view jsonl);
 
 // Collects what a model said.

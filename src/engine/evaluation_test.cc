@@ -55,6 +55,9 @@ TEST(EvalSuite, BrokenLinesAreNamed) {
         R"({"kind":"k","request":{},"expect":{}})",
         R"({"kind":"k","request":{},"expect":{"text":1}})",
         R"({"kind":"k","request":{},"expect":{"reasoning":"r"}})",
+        R"({"kind":"k","request":{},"expect":{"contains":[],"reasoning":"r"}})",
+        R"({"kind":"k","request":{},"expect":{"text":"t","txet":"t"}})",
+        R"({"kind":"k","request":{},"expect":{"text":"t"},"kinds":"k"})",
         R"({"kind":"k","request":{},"expect":{"text":"t","contains":["t"]}})",
         R"({"kind":"k","request":{},"expect":{"contains":"t"}})",
         R"({"kind":"k","request":{},"expect":{"calls":[]}})",
@@ -108,6 +111,8 @@ TEST(Judge, JsonIsWellFormedEvenWhenItIsNotTheOneAskedFor) {
   EXPECT_FALSE(judge(json, said(R"({"a": 2})")).right);
   EXPECT_TRUE(judge(json, said(R"({"a": 2})")).well_formed);
   EXPECT_FALSE(judge(json, said(R"({"a": 1)")).well_formed);
+  const EvalCase text = one(R"({"response_format":{"type":"text"}})", R"({"text":"Yes."})");
+  EXPECT_TRUE(judge(text, said("Yes.")).right);
 }
 
 TEST(Judge, CallsAreComparedByValueAndInOrder) {
@@ -117,6 +122,10 @@ TEST(Judge, CallsAreComparedByValueAndInOrder) {
   const EvalAnswer::Call f{.name = "f", .arguments = R"({"b":{"d":3,"c":2},"a":1})"};
   const EvalAnswer::Call g{.name = "g", .arguments = "{}"};
   EXPECT_TRUE(judge(tool, called({f, g})).right);
+  const EvalAnswer::Call same{.name = "f", .arguments = R"({"a":1.0,"b":{"c":2e0,"d":3}})"};
+  EXPECT_TRUE(judge(tool, called({same, g})).right);
+  const EvalAnswer::Call near{.name = "f", .arguments = R"({"a":1.5,"b":{"c":2,"d":3}})"};
+  EXPECT_FALSE(judge(tool, called({near, g})).right);
   EXPECT_FALSE(judge(tool, called({g, f})).right);
   EXPECT_TRUE(judge(tool, called({g, f})).well_formed);
   EXPECT_FALSE(judge(tool, called({f})).right);

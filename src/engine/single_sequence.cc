@@ -37,6 +37,9 @@ Result<void> check_sampling(const recipe::Sampling& sampling, std::size_t vocabu
 // `logit`: of the drafter's confidence, before the sigmoid.
 void note_confidence(SingleSequenceStats& stats, float logit, bool accepted) {
   const double chance = 1.0 / (1.0 + std::exp(-static_cast<double>(logit)));
+  if (std::isnan(chance)) {
+    return;  // the checkpoint's fault
+  }
   const auto bin = static_cast<std::size_t>(chance * kConfidenceBins);
   ConfidenceBin& one = stats.confidence[std::min(bin, kConfidenceBins - 1)];
   ++one.drafts;
@@ -185,17 +188,20 @@ class SingleSequenceSource::Run {
     return deliver(settled);
   }
 
-  // As after a cache hit of the prompt's whole blocks, its last token left out: another sequence
-  // computes them, this one takes them over and begins where its windows have to be rebuilt.
+  // As after the longest hit the prompt may use: another sequence computes its blocks, this one
+  // takes them over and begins where its windows have to be rebuilt.
   Result<void> adopt_blocks(std::span<const std::int32_t> prompt, model::WindowRebuild rebuild) {
-    const std::int64_t hit = (std::ssize(prompt) - 1) / model::kBlockTokens * model::kBlockTokens;
+    const std::int64_t hit = model::longest_hit(network_.plan(), std::ssize(prompt));
     if (hit == 0) {
       return {};
     }
     const auto found = network_.new_sequence();
     const model::SequenceRows rows{.sequence = found.get(),
                                    .tokens = prompt.first(static_cast<std::size_t>(hit))};
-    GALLEY_CHECK_OK(network_.forward({&rows, 1}, {.logits_tail = 0}));
+    GALLEY_TRY(const model::ForwardResult result, network_.forward({&rows, 1}, {.logits_tail = 0}));
+    if (drafting_) {
+      network_.draft_context(*found, result.features, 0);
+    }
     const std::int64_t start = model::replay_begin(network_.plan(), rebuild, hit);
     sequence_->adopt(found->blocks(), found->history(), start);
     if (rebuild == model::WindowRebuild::kStored) {
@@ -248,11 +254,12 @@ class SingleSequenceSource::Run {
       ++source_.stats_.decode_steps;
       source_.stats_.drafts_verified += std::ssize(fed) - 1;
       source_.stats_.drafts_accepted += static_cast<std::int64_t>(accepted);
-      // An answer that ended says nothing about the draft behind it.
-      const bool over = settled.finish || settled.error;
-      const std::size_t judged = over ? accepted : std::min(accepted + 1, fed.size() - 1);
+      // The first draft that was not accepted is judged too, by the token drawn in its place, which
+      // may have ended the answer.
+      const std::size_t judged = std::min(settled.error ? accepted : accepted + 1, fed.size() - 1);
       for (std::size_t i = 0; i < std::min(judged, drafts.confidences.size()); ++i) {
-        note_confidence(source_.stats_, drafts.confidences[i], i < accepted);
+        const bool right = i < accepted || fed[i + 1] == static_cast<std::int32_t>(drawn_);
+        note_confidence(source_.stats_, drafts.confidences[i], right);
       }
     }
     return deliver(settled);
@@ -296,6 +303,7 @@ class SingleSequenceSource::Run {
       settled.error = std::move(sampled).error();
       return std::nullopt;
     }
+    drawn_ = sampled->token;
     if (std::ranges::find(generation_.stop_ids, sampled->token) != generation_.stop_ids.end()) {
       settled.finish = recipe::SourceFinish::kStop;
       return std::nullopt;
@@ -352,6 +360,7 @@ class SingleSequenceSource::Run {
   std::int64_t window_begin_ = 0;  // after a hit
   std::int64_t write_floor_ = 0;
   std::int32_t next_ = 0;  // settled, not yet fed
+  TokenId drawn_ = 0;      // last, a stop token too
 };
 
 Result<std::unique_ptr<SingleSequenceSource>> SingleSequenceSource::create(

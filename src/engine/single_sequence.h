@@ -31,9 +31,9 @@ struct SingleSequenceOptions {
   std::size_t prefill_chunk = kPrefillChunk;
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;  // where the checkpoint has a drafter; the answer is the same without
-  // Treats the whole blocks of a prompt as found in a cache, and rebuilds the windows behind them
-  // this way, to measure what that does to answers: they are computed by a sequence of their own,
-  // which saves nothing.
+  // Treats the longest hit of a prompt as found in a cache, and rebuilds the windows behind it this
+  // way, to measure what that does to answers: it is computed by a sequence of its own, in one step
+  // that no cancel ends, which saves nothing.
   std::optional<model::WindowRebuild> rebuild;
   Seed seed;  // of requests that send none
 };

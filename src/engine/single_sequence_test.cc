@@ -278,6 +278,26 @@ TEST(SingleSequence, ConfidencesAreComparedWithWhatCame) {
   EXPECT_EQ(stats.confidence[5].accepted, 20);
   EXPECT_EQ(stats.confidence[5].predicted, 10.0);
   EXPECT_EQ(calibration_error(stats.confidence), 0.5);
+
+  // With some wrong: the first wrong draft of each step is judged, too.
+  Fixture sometimes(folder);
+  recipe::Sampling penalised{.temperature = 0.0F};
+  penalised.frequency_penalty = 0.3F;
+  penalised.logit_bias = {{0, 0.8F}, {9, 0.5F}};
+  sometimes.answer(generation_of(20, 25, penalised));
+  const SingleSequenceStats mixed = sometimes.source->stats();
+  EXPECT_EQ(mixed.confidence[5].accepted, mixed.drafts_accepted);
+  EXPECT_GT(mixed.confidence[5].drafts, mixed.confidence[5].accepted);
+  EXPECT_LE(mixed.confidence[5].drafts - mixed.confidence[5].accepted, mixed.decode_steps);
+
+  // A draft of the token that ends the answer was right: 9, 9, and then 0, which all drafts are.
+  Fixture ended(folder);
+  recipe::Generation generation = generation_of(20, 25, penalised);
+  generation.sampling.logit_bias = {{9, 0.5F}};
+  generation.stop_ids = {0};
+  EXPECT_EQ(ended.answer(generation)->ids_, (std::vector<TokenId>{9, 9}));
+  EXPECT_EQ(ended.source->stats().confidence[5].drafts, 2);
+  EXPECT_EQ(ended.source->stats().confidence[5].accepted, 1);
   fs::remove_all(folder);
 }
 
@@ -289,28 +309,54 @@ TEST(CalibrationError, IsTheDistanceWeightedByDrafts) {
   EXPECT_DOUBLE_EQ(calibration_error(bins), (6.0 + 2.0) / 40);
 }
 
-// A prompt's whole blocks are hits: 128 of 140 tokens, 256 of 270. Windows are 128 tokens.
+// The small shipped model has windows of 16 tokens and keeps 28 above its cut at layer 5: of 165
+// tokens 128 are a hit, of 155 none.
 TEST(SingleSequence, AnswersBehindAHitAreTheColdOnesWhereWindowsAreExact) {
-  using model::SynthLike;
   using model::WindowRebuild;
+  const fs::path mini = fs::path(GALLEY_TESTS_DIR) / "../models/mini-test";
   struct Case {
-    SynthLike like;
+    fs::path folder;
     WindowRebuild rebuild;
     int prompt;
     int fed;  // of it
   };
-  for (const Case& one : {Case{SynthLike::kV4Flash, WindowRebuild::kStored, 140, 12},
-                          Case{SynthLike::kV41Flash, WindowRebuild::kStored, 270, 14},
-                          Case{SynthLike::kV41Flash, WindowRebuild::kExact, 270, 270}}) {
-    const recipe::Generation generation = generation_of(one.prompt, 4, {.temperature = 0.0F});
-    Fixture cold(checkpoint(one.like));
-    Fixture hit(checkpoint(one.like), {.rebuild = one.rebuild});
-    EXPECT_EQ(hit.answer(generation)->ids_, cold.answer(generation)->ids_);
+  for (const Case& one :
+       {Case{checkpoint(model::SynthLike::kV4Flash), WindowRebuild::kStored, 140, 12},
+        Case{mini, WindowRebuild::kStored, 165, 37},
+        Case{mini, WindowRebuild::kExact, 165, 37 + 5 * 16},
+        Case{mini, WindowRebuild::kStored, 156, 28},
+        Case{mini, WindowRebuild::kExact, 156, 28 + 5 * 16},
+        Case{mini, WindowRebuild::kStored, 155, 155}}) {
+    const recipe::Generation generation =
+        generation_of(one.prompt, 6, {.temperature = 0.0F, .logprobs = true, .top_logprobs = 5});
+    Fixture cold(one.folder);
+    Fixture hit(one.folder, {.rebuild = one.rebuild});
+    const auto want = cold.answer(generation);
+    const auto got = hit.answer(generation);
+    EXPECT_EQ(got->ids_, want->ids_);
+    ASSERT_EQ(got->logprobs_.size(), 6U);
+    for (std::size_t i = 0; i < 6; ++i) {
+      for (std::size_t k = 0; k < 5; ++k) {
+        EXPECT_EQ(got->logprobs_[i].top[k].logprob, want->logprobs_[i].top[k].logprob)
+            << one.prompt << " " << static_cast<int>(one.rebuild);
+      }
+    }
     EXPECT_EQ(hit.source->stats().prompt_tokens, one.fed);
+    EXPECT_EQ(hit.source->stats().drafts_accepted, cold.source->stats().drafts_accepted);
   }
-  Fixture bounded(v41(), {.rebuild = WindowRebuild::kBounded});
-  EXPECT_EQ(bounded.answer(generation_of(270, 4, {.temperature = 0.0F}))->ids_.size(), 4U);
-  EXPECT_EQ(bounded.source->stats().prompt_tokens, 14 + 128);
+  Fixture bounded(mini, {.rebuild = WindowRebuild::kBounded});
+  EXPECT_EQ(bounded.answer(generation_of(165, 4, {.temperature = 0.0F}))->ids_.size(), 4U);
+  EXPECT_EQ(bounded.source->stats().prompt_tokens, 37 + 16);
+}
+
+TEST(SingleSequence, ABoundedRebuildIsForV41Only) {
+  const auto device = kernels::create_cpu_device(1);
+  auto network = model::Network::load(checkpoint(model::SynthLike::kV4Flash), *device, {}).value();
+  VirtualLoop loop;
+  const auto source = SingleSequenceSource::create(std::move(network), tokenizer(), loop,
+                                                   {.rebuild = model::WindowRebuild::kBounded});
+  ASSERT_FALSE(source);
+  EXPECT_EQ(source.error().where, "rebuild");
 }
 
 TEST(SingleSequence, ASeedRepeatsAndNoSeedDoesNot) {

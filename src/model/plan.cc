@@ -392,6 +392,11 @@ Result<ModelPlan> make_plan(ModelConfig config, int draft_stages) {
   return plan;
 }
 
+std::int64_t longest_hit(const ModelPlan& plan, std::int64_t tokens) {
+  const std::int64_t last = tokens - (plan.cut >= 0 ? plan.keep : 1);
+  return std::max<std::int64_t>(0, last) / kBlockTokens * kBlockTokens;
+}
+
 std::int64_t replay_begin(const ModelPlan& plan, WindowRebuild rebuild, std::int64_t hit) {
   std::int64_t windows = 0;
   switch (rebuild) {

@@ -108,6 +108,9 @@ enum class WindowRebuild : std::uint8_t {
   kExact,    // replay of one window for each layer below the cut: the very same windows
   kStored,   // none: the state of the hit is there
 };
+// Where the longest hit ends that a prompt of `tokens` may use, a multiple of 128: its last token
+// is fed, and with a cut every token that runs above it (spec model 8.6).
+[[nodiscard]] std::int64_t longest_hit(const ModelPlan& plan, std::int64_t tokens);
 // First token to feed after a hit that ends at `hit`, a multiple of 128. No window looks below it.
 // Until the last row of the replay is right in layer n, n windows have to pass: layer n's rows are
 // exact from `window` - 1 tokens later on than those of layer n - 1, whose outputs they are made

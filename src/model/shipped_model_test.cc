@@ -39,6 +39,7 @@ TEST_P(ShippedModel, LogitsAreThoseOfItsTraining) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float* const got = result.logits.data() + static_cast<std::size_t>(rows[i]) * vocabulary;
     for (std::size_t v = 0; v < vocabulary; ++v) {
+      ASSERT_TRUE(std::isfinite(got[v]));
       largest = std::max(largest, std::fabs(want[i * vocabulary + v]));
       worst = std::max(worst, std::fabs(want[i * vocabulary + v] - got[v]));
     }

@@ -482,7 +482,11 @@ class EvalTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.model = pathlib.Path(synth(cls.folder.name, "v4.1-flash"))
-        requests = [{"messages": HELLO, "max_tokens": 6, **NO_THINKING}] * 3
+        # The second is long enough for pieces, and for a hit of 128 tokens that leaves the 140 above the cut.
+        long = [{"role": "user", "content": "one two three four five six " * 40}]
+        requests = [
+            {"messages": messages, "max_tokens": 6, **NO_THINKING} for messages in (HELLO, long, HELLO)
+        ]
         expect = [{"text": "x"}, {"contains": ["x"]}, {"calls": [{"name": "f", "arguments": {}}]}]
         cls.cases = [
             {"kind": kind, "request": request, "expect": one}
@@ -515,17 +519,38 @@ class EvalTest(unittest.TestCase):
         self.assertRegex(done.stdout, r"\ndrafts: \d\.\d\d tokens a verification; .* \d+\.\d % \(ECE")
         said = [json.loads(line) for line in wrong.read_text().splitlines()]
         self.assertEqual([one["number"] for one in said], [1, 2, 3])
-        self.assertEqual(said[0]["said"], said[1]["said"])
+        self.assertEqual(said[0]["said"], said[2]["said"])
 
     def test_json(self):
         done = self.run_eval("--modes", "cold,drafts", "--kinds", "tool", "--json")
         cold, drafts = json.loads(done.stdout)["modes"]
         line = {"questions": 1, "right": 0, "well_formed": 0, "differ": 0}
         kinds = [{"kind": "tool", **line}, {"kind": "all", **line}]
-        self.assertEqual(cold, {"mode": "cold", "kinds": kinds})
+        fed = cold.pop("prompt_tokens_computed")
+        self.assertEqual(cold, {"mode": "cold", "kinds": kinds, "failed": 0})
+        self.assertEqual(drafts["prompt_tokens_computed"], fed)
         self.assertEqual(drafts["kinds"], kinds)
         self.assertGreaterEqual(drafts["tokens_a_verification"], 1)
         self.assertLessEqual(drafts["calibration_error"], 1)
+
+    def test_modes_are_what_they_say(self):
+        done = self.run_eval("--modes=cold,bounded,exact,stored", "--json")
+        cold, bounded, exact, stored = (
+            mode["prompt_tokens_computed"] for mode in json.loads(done.stdout)["modes"]
+        )
+        self.assertEqual(cold - stored, 128)  # the hit
+        self.assertEqual((bounded, exact), (cold, cold))  # one window of 128 is replayed, all there is
+
+    def test_questions_that_cannot_be_asked(self):
+        suite = self.model / "refused.jsonl"
+        refused = {**self.cases[0], "request": {"messages": []}}
+        suite.write_text(json.dumps(refused) + "\n" + json.dumps(self.cases[0]) + "\n")
+        done = self.run_eval("--suite", str(suite))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"\nall +2 ")
+        self.assertIn("drafts: 1 questions failed; question 1: ", done.stderr)
+        done = self.run_eval("--wrong", str(self.model))
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
 
     def test_some_questions(self):
         done = self.run_eval("--kinds", "fact", "--samples", "1")
@@ -553,6 +578,14 @@ class CommandTest(unittest.TestCase):
             done = self.run_galley(*arguments)
             self.assertEqual(done.returncode, 2, (arguments, done))
             self.assertTrue(done.stderr, arguments)
+
+    def test_words_that_are_no_commands_are_named(self):
+        for arguments in (["nonsense"], ["model", "nonsense", "x"], ["recipe", "nonsense"]):
+            self.assertIn("nonsense", self.run_galley(*arguments).stderr)
+        for arguments in ([], ["model"], ["recipe"]):
+            self.assertIn("subcommand is required", self.run_galley(*arguments).stderr)
+        # The name of a command is a value where a value stands.
+        self.assertEqual(self.run_galley("config", "--model", "model").returncode, 0)
 
     def test_config_tells_value_and_source(self):
         done = self.run_galley("config", "--server.port", "1234")

@@ -208,8 +208,8 @@ def write(backbone, drafter, tokenizer, out, plain=False, config=HERE / "config.
         + "\n"
     )
     np.array(token_map(tokenizer), "<u4").tofile(out / "engram_token_map.bin")
-    for name in ("tokenizer.json", "introduction.json"):
-        shutil.copy(HERE / name, out / name)
+    shutil.copy(HERE / "tokenizer.json", out / "tokenizer.json")
+    (out / "logits.safetensors").unlink(missing_ok=True)  # of other weights
     return len(tensors), os.path.getsize(out / "model.safetensors")
 
 

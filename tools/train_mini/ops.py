@@ -15,7 +15,7 @@ NEG = -1e30
 
 
 class Precision:
-    """The type of activations: bfloat16 where the hardware multiplies it fast, else float32.  Weights stay float32."""
+    """The type of activations: bfloat16 on an accelerator, float32 on a CPU.  Weights stay float32."""
 
     compute = torch.float32
 

@@ -185,6 +185,7 @@ def tiny_trainer(run, out, tokens, workers=0, threads=2):
         checkpoint_minutes=1e9,
         evaluate_every=1e9,
         final_samples=2,
+        start=None,
         workers=workers,
         plain=False,
         minutes=0,
@@ -244,6 +245,47 @@ def test_resuming_gives_the_same_weights(tmp_path):
     assert rest.step == whole.step
     for (k, a), (_, b) in zip(whole.model.state_dict().items(), rest.model.state_dict().items()):
         assert torch.equal(a, b), k
+
+
+def test_a_run_goes_on_from_an_export(tmp_path):
+    import export
+
+    first = tiny_trainer(tmp_path / "first", tmp_path / "out", 512)
+    export.write(first.model, first.drafter, first.encoder.tokenizer, tmp_path / "out", config=HERE / "config_tiny.json")
+    torch.manual_seed(9)
+    second = tiny_trainer(tmp_path / "second", tmp_path / "out2", 512)
+    with torch.no_grad():
+        second.model.norm.weight.zero_()
+    second.args.start = str(tmp_path / "out")
+    second.stages = second.stages[:2]
+    second.finish = second.evaluate = lambda *a: None
+    seen = []
+    second.train_stage = lambda stage: seen.append((stage.name, second.model.norm.weight.clone()))
+    second.train()
+    ops.use_plain()
+    assert [name for name, _ in seen] == ["i"]
+    assert torch.equal(seen[0][1], first.model.norm.weight)
+
+
+def test_padding_of_the_head_changes_no_loss():
+    import train
+
+    torch.manual_seed(3)
+    config = model.Config.load(HERE / "config_tiny.json")
+    tok = tokenizers.Tokenizer.from_file(str(HERE / "tokenizer.json"))
+    ops.Precision.compute = torch.float32
+    ops.use_plain()
+    net = model.Backbone(config, token_map(tok)).eval()
+    ids = torch.randint(3, 4000, (2, 64))
+    start = torch.zeros_like(ids)
+    weight = torch.rand(2, 63, generator=torch.Generator().manual_seed(1)).round()
+    whole = weight.sum(), weight.sum(), 1
+    with torch.no_grad():
+        loss, answers, _ = train.losses(net, ids, start, weight, whole)
+        logits = net.head(net(ids, start)[0][:, :-1])
+        want = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    want = (want * weight.flatten()).sum() / weight.sum()
+    assert abs(loss - want) < 1e-5 and abs(answers - want) < 1e-5
 
 
 def test_paths_of_an_accelerator(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import csv
 import ctypes.util
 import dataclasses
 import os
+import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -465,6 +466,7 @@ class Trainer:
             self.model, self.drafter, self.encoder.tokenizer, Path(self.args.out), config=self.config_path
         )
         export.write_logits(Path(self.args.out), self.encoder.tokenizer, self.config_path)
+        shutil.copy(HERE / "introduction.json", self.args.out)
         self.say(f"{count} tensors, {size / 1e6:.1f} MB")
         set_quantised(self.model, True)  # measure what was written
         self.evaluate(Stage("final", 0, {}, 0, 0, mode="sparse"), self.args.final_samples)
