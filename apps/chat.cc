@@ -289,13 +289,13 @@ Result<bool> chat(const Flags& flags) {
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
                                                       model.source->context_tokens()));
   if (terminal) {
+    catch_interrupts();
     const auto about = introduction(flags.model);
-    fmt::print("{}. /help lists the commands.\n{}", model.source->description(),
+    fmt::print("{}. /help lists the commands.\n{}", harmless(model.source->description()),
                about
                    ? *about
                    : fmt::format("(introduction.json: {})\n", harmless(to_string(about.error()))));
     std::fflush(stdout);
-    catch_interrupts();
   }
   return Chat(flags, model, *codec, clock).run(terminal);
 }

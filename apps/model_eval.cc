@@ -105,7 +105,9 @@ Result<AnswerFigures> ask(const engine::EvalCase& question,
                           engine::EvalAnswer& answer) {
   GALLEY_TRY(gateway::Prepared prepared,
              codec.prepare(recipe::Protocol::kChat, body_of(question, model.name)));
-  prepared.generation.constraint = {};  // what the model does unhelped is what is measured
+  // What the model does unhelped is what is measured: nothing enforced, nothing cut out.
+  prepared.generation.constraint = {};
+  prepared.request.output.json_output = false;
   prepared.generation.max_tokens = std::min(prepared.generation.max_tokens, kAnswerTokensMax);
   return answer_here(std::move(prepared), model, clock, answer, [] { return false; });
 }
@@ -125,8 +127,7 @@ Result<Outcome> ask_all(const Flags& flags,
     engine::EvalAnswer& answer = out.answers.emplace_back();
     auto asked = ask(question, model, *codec, clock, answer);
     if (!asked) {  // a wrong answer; the others are not lost for it
-      out.failures.push_back(
-          fmt::format("question {}: {}", out.answers.size(), to_string(asked.error())));
+      out.failures.push_back(fmt::format("line {}: {}", question.line, to_string(asked.error())));
     }
     out.verdicts.push_back(engine::judge(question, answer));
   }
@@ -135,11 +136,14 @@ Result<Outcome> ask_all(const Flags& flags,
   return out;
 }
 
+std::string suite_path(const Flags& flags) {
+  return flags.suite.empty() ? (std::filesystem::path(flags.model) / "eval.jsonl").string()
+                             : flags.suite;
+}
+
 // The suite's questions that are asked: of the kinds named, the first `samples` of each.
 Result<std::vector<engine::EvalCase>> choose(const Flags& flags) {
-  const std::string path = flags.suite.empty()
-                               ? (std::filesystem::path(flags.model) / "eval.jsonl").string()
-                               : flags.suite;
+  const std::string path = suite_path(flags);
   GALLEY_TRY(const std::string text, read_input(path));
   auto suite = engine::parse_eval_suite(text);
   if (!suite) {
@@ -176,7 +180,7 @@ struct Group {
 
 std::vector<Group> groups_of(std::span<const engine::EvalCase> questions) {
   std::vector<Group> out;
-  Group all{.name = "all", .numbers = {}};
+  Group all{.name = std::string(engine::kAllKinds), .numbers = {}};
   for (std::size_t i = 0; i < questions.size(); ++i) {
     auto group = std::ranges::find(out, questions[i].kind, &Group::name);
     if (group == out.end()) {
@@ -311,7 +315,7 @@ Result<void> write_wrong(const File& file,
       continue;
     }
     const std::string line = recipe::to_json(recipe::JsonObject{
-        {"number", std::int64_t(i) + 1},
+        {"line", static_cast<std::int64_t>(questions[i].line)},
         {"kind", questions[i].kind},
         {"request", questions[i].request},
         {"said", said(outcome.answers[i])},
@@ -334,6 +338,10 @@ Result<bool> evaluate(const Flags& flags) {
     modes.push_back(*std::ranges::find(all, name, &Mode::name));
     // What cannot be computed for this model is said before hours are spent.
     GALLEY_CHECK_OK(load_model(flags.model, flags.tokenizer, modes.back().options, clock));
+  }
+  std::error_code error;
+  if (std::filesystem::equivalent(suite_path(flags), flags.wrong, error)) {
+    return fail(Code::kInvalidArgument, "is the suite itself", flags.wrong);
   }
   GALLEY_TRY(const File wrong, open_wrong(flags.wrong));
   std::vector<Outcome> outcomes;

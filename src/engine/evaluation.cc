@@ -84,6 +84,9 @@ Result<EvalCase> read_case(std::string_view line) {
       expect == nullptr || expect->object() == nullptr) {
     return broken("want a kind, a request and what to expect");
   }
+  if (*kind == kAllKinds) {
+    return broken(fmt::format("{} is no kind, it names them all", kAllKinds));
+  }
   GALLEY_CHECK_OK(only_members(json, {"kind", "request", "expect"}));
   GALLEY_CHECK_OK(only_members(*expect, {"text", "reasoning", "calls", "contains"}));
   out.kind = *std::move(kind);
@@ -149,7 +152,7 @@ bool wants_json(const EvalCase& question) {
   const Json request(question.request);
   const Json* const format = request.find("response_format");
   const Json* const type = format == nullptr ? nullptr : format->find("type");
-  return type != nullptr && type->string() != nullptr && *type->string() != "text";
+  return type != nullptr && type->string() != nullptr && type->string()->starts_with("json");
 }
 
 }  // namespace
@@ -173,6 +176,7 @@ Result<std::vector<EvalCase>> parse_eval_suite(std::string_view jsonl) {
                                         : fmt::format("line {}, {}", number, error.where);
       return std::unexpected(std::move(error));
     }
+    one->line = number;
     out.push_back(*std::move(one));
   }
   if (out.empty()) {
@@ -199,7 +203,9 @@ Verdict judge(const EvalCase& question, const EvalAnswer& answer) {
   if (!question.calls.empty()) {
     return judge_calls(question, answer);
   }
-  const bool ended = answer.reason == recipe::FinishReason::kStop && answer.calls.empty();
+  const bool ended = (answer.reason == recipe::FinishReason::kStop ||
+                      answer.reason == recipe::FinishReason::kStopSequence) &&
+                     answer.calls.empty();
   const bool formed = ended && (!wants_json(question) || recipe::parse_json(answer.content));
   bool right = formed;
   if (question.text) {

@@ -15,6 +15,7 @@
 namespace galley::engine {
 
 inline constexpr std::size_t kEvalCasesMax = 100'000;
+inline constexpr std::string_view kAllKinds = "all";  // what a report calls their sum; no kind
 
 struct EvalCall {
   std::string name;
@@ -25,6 +26,7 @@ struct EvalCall {
 // calls, or words that the text holds (none: any text that ends).
 struct EvalCase {
   std::string kind;            // groups cases: "fact", "tool", ...
+  std::size_t line{};          // of the suite, from 1
   recipe::JsonObject request;  // body of a chat completion, without model and sampling
   std::optional<std::string> text;
   std::optional<std::string> reasoning;
@@ -62,7 +64,7 @@ class EvalAnswer final : public recipe::EventSink {
 struct Verdict {
   bool right{};
   // It has the form that was asked for, whatever it says: calls whose arguments are objects, JSON
-  // where the request wants JSON, else a turn that ends by itself.
+  // where the request wants JSON, else a turn that ends by itself or at a stop string.
   bool well_formed{};
 };
 [[nodiscard]] Verdict judge(const EvalCase& question, const EvalAnswer& answer);

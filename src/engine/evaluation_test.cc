@@ -39,6 +39,7 @@ TEST(EvalSuite, ReadsEveryKindOfExpectation) {
   ASSERT_TRUE(suite.has_value());
   ASSERT_EQ(suite->size(), 3U);
   EXPECT_EQ(suite->at(0).kind, "fact");
+  EXPECT_EQ(suite->at(1).line, 3U);
   EXPECT_EQ(suite->at(0).request.front().key, "messages");
   EXPECT_EQ(suite->at(0).text, "Yes.");
   EXPECT_EQ(suite->at(0).reasoning, "Hm.");
@@ -51,6 +52,7 @@ TEST(EvalSuite, BrokenLinesAreNamed) {
   for (const char* const bad :
        {"{", "[]", R"({"request":{},"expect":{"text":"t"}})",
         R"({"kind":"","request":{},"expect":{"text":"t"}})",
+        R"({"kind":"all","request":{},"expect":{"text":"t"}})",
         R"({"kind":"k","request":[],"expect":{"text":"t"}})", R"({"kind":"k","request":{}})",
         R"({"kind":"k","request":{},"expect":{}})",
         R"({"kind":"k","request":{},"expect":{"text":1}})",
@@ -78,6 +80,7 @@ TEST(Judge, TextsAreRightToTheLastCharacter) {
   EXPECT_TRUE(judge(plain, said("Yes.")).right);
   EXPECT_FALSE(judge(plain, said("Yes")).right);
   EXPECT_TRUE(judge(plain, said("No.")).well_formed);
+  EXPECT_TRUE(judge(plain, said("Yes.", FinishReason::kStopSequence)).right);
   EXPECT_FALSE(judge(plain, said("Yes.", FinishReason::kLength)).right);
   EXPECT_FALSE(judge(plain, said("Yes.", FinishReason::kLength)).well_formed);
 

@@ -518,7 +518,7 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(table[1:], [["fact", "2", *numbers], ["tool", "1", *numbers], ["all", "3", *numbers]])
         self.assertRegex(done.stdout, r"\ndrafts: \d\.\d\d tokens a verification; .* \d+\.\d % \(ECE")
         said = [json.loads(line) for line in wrong.read_text().splitlines()]
-        self.assertEqual([one["number"] for one in said], [1, 2, 3])
+        self.assertEqual([one["line"] for one in said], [1, 2, 3])
         self.assertEqual(said[0]["said"], said[2]["said"])
 
     def test_json(self):
@@ -548,7 +548,10 @@ class EvalTest(unittest.TestCase):
         done = self.run_eval("--suite", str(suite))
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"\nall +2 ")
-        self.assertIn("drafts: 1 questions failed; question 1: ", done.stderr)
+        self.assertIn("drafts: 1 questions failed; line 1: ", done.stderr)
+        done = self.run_eval("--wrong", str(self.model / "eval.jsonl"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is the suite itself", done.stderr)
         done = self.run_eval("--wrong", str(self.model))
         self.assertEqual((done.returncode, done.stdout), (1, ""))
 
