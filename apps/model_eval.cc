@@ -70,8 +70,7 @@ struct Flags {
 // What one mode said to every question, in their order, and what it took.
 struct Outcome {
   std::string mode;
-  std::vector<engine::EvalAnswer> answers;
-  std::vector<engine::Verdict> verdicts;
+  std::vector<engine::EvalResult> results;
   std::vector<std::string> failures;  // questions that could not be asked, and why
   engine::SingleSequenceStats stats;
 };
@@ -121,15 +120,15 @@ Result<Outcome> ask_all(const Flags& flags,
   options.models = {{model.name, model.version}};
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
                                                       model.source->context_tokens()));
-  Outcome out{.mode = mode.name, .answers = {}, .verdicts = {}, .failures = {}, .stats = {}};
+  Outcome out{.mode = mode.name, .results = {}, .failures = {}, .stats = {}};
   for (const engine::EvalCase& question : questions) {
-    show_progress(out.mode, out.answers.size(), questions.size());
-    engine::EvalAnswer& answer = out.answers.emplace_back();
-    auto asked = ask(question, model, *codec, clock, answer);
+    show_progress(out.mode, out.results.size(), questions.size());
+    engine::EvalResult& result = out.results.emplace_back();
+    auto asked = ask(question, model, *codec, clock, result.answer);
     if (!asked) {  // a wrong answer; the others are not lost for it
       out.failures.push_back(fmt::format("line {}: {}", question.line, to_string(asked.error())));
     }
-    out.verdicts.push_back(engine::judge(question, answer));
+    result.verdict = engine::judge(question, result.answer);
   }
   show_progress(out.mode, questions.size(), questions.size());
   out.stats = model.source->stats();
@@ -168,48 +167,6 @@ Result<std::vector<engine::EvalCase>> choose(const Flags& flags) {
   return suite;
 }
 
-double percent(std::int64_t part, std::int64_t whole) {
-  return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
-// The questions of one kind, or all of them, by number.
-struct Group {
-  std::string name;
-  std::vector<std::size_t> numbers;
-};
-
-std::vector<Group> groups_of(std::span<const engine::EvalCase> questions) {
-  std::vector<Group> out;
-  Group all{.name = std::string(engine::kAllKinds), .numbers = {}};
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    auto group = std::ranges::find(out, questions[i].kind, &Group::name);
-    if (group == out.end()) {
-      group = out.insert(out.end(), {.name = questions[i].kind, .numbers = {}});
-    }
-    group->numbers.push_back(i);
-    all.numbers.push_back(i);
-  }
-  out.push_back(std::move(all));
-  return out;
-}
-
-// How one mode did on a group.
-struct Score {
-  double right{};         // %
-  double formed{};        // %
-  std::int64_t differ{};  // answers that are not those of the first mode
-};
-
-Score score(const Group& group, const Outcome& mode, const Outcome& first) {
-  const auto count = [&](const auto& holds) { return std::ranges::count_if(group.numbers, holds); };
-  const std::int64_t all = std::ssize(group.numbers);
-  return {
-      .right = percent(count([&](std::size_t i) { return mode.verdicts[i].right; }), all),
-      .formed = percent(count([&](std::size_t i) { return mode.verdicts[i].well_formed; }), all),
-      .differ = count([&](std::size_t i) { return mode.answers[i] != first.answers[i]; }),
-  };
-}
-
 double tokens_a_verification(const engine::SingleSequenceStats& stats) {
   return 1 + static_cast<double>(stats.drafts_accepted) / static_cast<double>(stats.decode_steps);
 }
@@ -220,19 +177,19 @@ bool tells_confidences(const engine::SingleSequenceStats& stats) {
                              [](const engine::ConfidenceBin& bin) { return bin.drafts > 0; });
 }
 
-void print_table(std::span<const Group> groups, std::span<const Outcome> outcomes) {
+void print_table(std::span<const engine::EvalGroup> groups, std::span<const Outcome> outcomes) {
   const Outcome& first = outcomes.front();
   fmt::print("{:<12} {:>9}  {:>9}  {:>9}", "kind", "questions", first.mode, "formed");
   for (const Outcome& mode : outcomes.subspan(1)) {
     fmt::print("  {:>9}  {:>6}", mode.mode, "differ");
   }
   fmt::print("\n");
-  for (const Group& group : groups) {
-    const Score own = score(group, first, first);
-    fmt::print("{:<12} {:>9}  {:>9.1f}  {:>9.1f}", harmless(group.name), group.numbers.size(),
+  for (const engine::EvalGroup& group : groups) {
+    const engine::EvalScore own = engine::score(group, first.results, first.results);
+    fmt::print("{:<12} {:>9}  {:>9.1f}  {:>9.1f}", harmless(group.name), group.questions.size(),
                own.right, own.formed);
     for (const Outcome& mode : outcomes.subspan(1)) {
-      const Score other = score(group, mode, first);
+      const engine::EvalScore other = engine::score(group, mode.results, first.results);
       fmt::print("  {:>9.1f}  {:>6}", other.right, other.differ);
     }
     fmt::print("\n");
@@ -252,14 +209,14 @@ void print_table(std::span<const Group> groups, std::span<const Outcome> outcome
   }
 }
 
-void print_json(std::span<const Group> groups, std::span<const Outcome> outcomes) {
+void print_json(std::span<const engine::EvalGroup> groups, std::span<const Outcome> outcomes) {
   recipe::JsonArray modes;
   for (const Outcome& mode : outcomes) {
     recipe::JsonArray kinds;
-    for (const Group& group : groups) {
-      const Score one = score(group, mode, outcomes.front());
+    for (const engine::EvalGroup& group : groups) {
+      const engine::EvalScore one = engine::score(group, mode.results, outcomes.front().results);
       kinds.push_back(recipe::JsonObject{{"kind", group.name},
-                                         {"questions", std::ssize(group.numbers)},
+                                         {"questions", std::ssize(group.questions)},
                                          {"right", one.right},
                                          {"well_formed", one.formed},
                                          {"differ", one.differ}});
@@ -311,14 +268,14 @@ Result<void> write_wrong(const File& file,
                          const Outcome& outcome) {
   bool good = true;
   for (std::size_t i = 0; good && i < questions.size(); ++i) {
-    if (outcome.verdicts[i].right) {
+    if (outcome.results[i].verdict.right) {
       continue;
     }
     const std::string line = recipe::to_json(recipe::JsonObject{
         {"line", static_cast<std::int64_t>(questions[i].line)},
         {"kind", questions[i].kind},
         {"request", questions[i].request},
-        {"said", said(outcome.answers[i])},
+        {"said", said(outcome.results[i].answer)},
     });
     good = std::fputs((line + "\n").c_str(), file.get()) >= 0;
   }
@@ -349,7 +306,7 @@ Result<bool> evaluate(const Flags& flags) {
     GALLEY_TRY(Outcome outcome, ask_all(flags, mode, questions, clock));
     outcomes.push_back(std::move(outcome));
   }
-  (flags.json ? print_json : print_table)(groups_of(questions), outcomes);
+  (flags.json ? print_json : print_table)(engine::groups_of(questions), outcomes);
   bool complete = true;
   for (const Outcome& outcome : outcomes) {
     if (!outcome.failures.empty()) {

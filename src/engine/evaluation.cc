@@ -218,4 +218,36 @@ Verdict judge(const EvalCase& question, const EvalAnswer& answer) {
   return {.right = right, .well_formed = formed};
 }
 
+std::vector<EvalGroup> groups_of(std::span<const EvalCase> suite) {
+  std::vector<EvalGroup> out;
+  EvalGroup all{.name = std::string(kAllKinds), .questions = {}};
+  for (std::size_t i = 0; i < suite.size(); ++i) {
+    auto group = std::ranges::find(out, suite[i].kind, &EvalGroup::name);
+    if (group == out.end()) {
+      group = out.insert(out.end(), {.name = suite[i].kind, .questions = {}});
+    }
+    group->questions.push_back(i);
+    all.questions.push_back(i);
+  }
+  out.push_back(std::move(all));
+  return out;
+}
+
+EvalScore score(const EvalGroup& group,
+                std::span<const EvalResult> results,
+                std::span<const EvalResult> other) {
+  const auto count = [&](const auto& holds) {
+    return std::ranges::count_if(group.questions, holds);
+  };
+  const double percent =
+      group.questions.empty() ? 0.0 : 100.0 / static_cast<double>(group.questions.size());
+  const auto right = count([&](std::size_t i) { return results[i].verdict.right; });
+  const auto formed = count([&](std::size_t i) { return results[i].verdict.well_formed; });
+  return {
+      .right = percent * static_cast<double>(right),
+      .formed = percent * static_cast<double>(formed),
+      .differ = count([&](std::size_t i) { return results[i].answer != other[i].answer; }),
+  };
+}
+
 }  // namespace galley::engine

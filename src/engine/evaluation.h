@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,5 +69,28 @@ struct Verdict {
   bool well_formed{};
 };
 [[nodiscard]] Verdict judge(const EvalCase& question, const EvalAnswer& answer);
+
+struct EvalResult {
+  EvalAnswer answer;
+  Verdict verdict;
+};
+
+// The questions of one kind, or all of them.
+struct EvalGroup {
+  std::string name;
+  std::vector<std::size_t> questions;  // index in the suite
+};
+// In the order in which kinds first come, then kAllKinds.
+[[nodiscard]] std::vector<EvalGroup> groups_of(std::span<const EvalCase> suite);
+
+struct EvalScore {
+  double right{};         // %
+  double formed{};        // %
+  std::int64_t differ{};  // answers that are not the other way's
+};
+// How the answers computed in one way did on a group, beside those of another; both by question.
+[[nodiscard]] EvalScore score(const EvalGroup& group,
+                              std::span<const EvalResult> results,
+                              std::span<const EvalResult> other);
 
 }  // namespace galley::engine

@@ -158,5 +158,32 @@ TEST(EvalAnswer, JoinsPieces) {
   EXPECT_EQ(answer.reason, FinishReason::kToolCalls);
 }
 
+TEST(EvalScore, CountsByKindAndBesideAnotherWay) {
+  std::vector<EvalCase> suite(5);
+  for (std::size_t i = 0; i < suite.size(); ++i) {
+    suite[i].kind = i % 2 == 0 ? "b" : "a";
+  }
+  const std::vector<EvalGroup> groups = groups_of(suite);
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_EQ(groups[0].name, "b");
+  EXPECT_EQ(groups[0].questions, (std::vector<std::size_t>{0, 2, 4}));
+  EXPECT_EQ(groups[1].questions, (std::vector<std::size_t>{1, 3}));
+  EXPECT_EQ(groups[2].name, kAllKinds);
+  EXPECT_EQ(groups[2].questions.size(), 5U);
+
+  std::vector<EvalResult> one(5);
+  one[0].verdict = {.right = true, .well_formed = true};
+  one[3].verdict = {.right = false, .well_formed = true};
+  std::vector<EvalResult> other = one;
+  other[3].answer.content = "x";
+  EXPECT_DOUBLE_EQ(score(groups[0], one, other).right, 100.0 / 3);
+  EXPECT_EQ(score(groups[0], one, other).differ, 0);
+  EXPECT_EQ(score(groups[1], one, other).right, 0);
+  EXPECT_EQ(score(groups[1], one, other).formed, 50);
+  EXPECT_EQ(score(groups[1], one, other).differ, 1);
+  EXPECT_EQ(score(groups[2], one, other).right, 20);
+  EXPECT_EQ(score(EvalGroup{}, one, other).right, 0);
+}
+
 }  // namespace
 }  // namespace galley::engine
