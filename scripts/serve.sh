@@ -6,4 +6,10 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh
 [ -f build/release/build.ninja ] || cmake --preset release -DBUILD_TESTING=OFF
 cmake --build --preset release --target galley
+# The model that ships answers, unless flags, variables or a file may say what does.
+case " $* ${!GALLEY_*} " in
+  *' --model '* | *' --model='* | *' --script '* | *' --script='* | *' --config '* | *' --config='*) ;;
+  *' GALLEY_MODEL '* | *' GALLEY_SCRIPT '* | *' GALLEY_CONFIG '*) ;;
+  *) set -- --model models/mini "$@" ;;
+esac
 exec build/release/apps/galley serve "$@"

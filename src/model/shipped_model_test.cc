@@ -48,7 +48,7 @@ TEST_P(ShippedModel, LogitsAreThoseOfItsTraining) {
   RecordProperty("worst", std::to_string(worst / largest));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, testing::Values("mini-test"));
+INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, testing::Values("mini", "mini-test"));
 
 }  // namespace
 }  // namespace galley::model
