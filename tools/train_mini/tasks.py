@@ -36,10 +36,18 @@ class Draw:
         self.rng, self.split = rng, split
 
     def word(self, section):
-        return self.rng.choice(world.words(section, self.split))
+        return world.draw_word(self.rng, section, self.split)
 
     def distinct(self, section, count):
-        return self.rng.sample(world.words(section, self.split), count)
+        out = self.rng.sample(world.words(section, self.split), count)
+        if self.split == "train":
+            out = [self.word(section) if self.chance(0.5) else w for w in out]
+        return out if len(set(out)) == count else self.distinct(section, count)
+
+    def more(self, most):
+        """How many further questions to ask about the same context.  Training asks several, for a context is long and an answer short;
+        tests ask one, so that every answer stands alone."""
+        return self.rng.randint(0, most) if self.split == "train" else 0
 
     def one(self, *options):
         return self.rng.choice(options)
@@ -260,7 +268,13 @@ def kind_think(d):
     )
 
 
-def kind_copy(d):
+def repeated(d, turn, most=2):
+    """The messages of one turn, in training of some more before it."""
+    turns = [turn(d) for _ in range(1 + d.more(most))]
+    return [m for q, a in turns for m in (user(q), assistant(a))]
+
+
+def copy_turn(d):
     text = " ".join(d.mixed_words(d.rng.randint(2, 8)))
     if d.chance(0.2):
         text = d.one(story(d)[1].split(". ")[0] + ".", filler(d))
@@ -272,24 +286,28 @@ def kind_copy(d):
         "Please copy this text: {}",
         "Write this again: {}",
     )
-    return finish(
-        d, after_small_talk(d, [user(ask.format(text)), assistant(text)]), "I copy the words in the same order."
-    )
+    return ask.format(text), text
 
 
-def kind_reverse(d):
+def kind_copy(d):
+    return finish(d, after_small_talk(d, repeated(d, copy_turn)), "I copy the words in the same order.")
+
+
+def reverse_turn(d):
     items = d.mixed_words(d.rng.randint(2, 5))
     ask = d.one(
         "Reverse the order of these words: {}",
         "Say these words backwards: {}",
         "Write these words from last to first: {}",
     )
-    return finish(
-        d, [user(ask.format(" ".join(items))), assistant(" ".join(items[::-1]))], "I start with the last word."
-    )
+    return ask.format(" ".join(items)), " ".join(items[::-1])
 
 
-def kind_sort(d):
+def kind_reverse(d):
+    return finish(d, repeated(d, reverse_turn), "I start with the last word.")
+
+
+def sort_turn(d):
     if d.chance(0.5):
         items = list(d.pair(lambda r: tuple(r.sample(range(100), r.randint(2, 5)))))
         ask = d.one("Sort these numbers: {}", "Put these numbers in order: {}", "Sort from small to large: {}")
@@ -297,9 +315,11 @@ def kind_sort(d):
         items = d.mixed_words(d.rng.randint(2, 4))
         ask = d.one("Sort these words from A to Z: {}", "Put these words in alphabetical order: {}")
     show = lambda xs: " ".join(map(str, xs))
-    return finish(
-        d, [user(ask.format(show(items))), assistant(show(sorted(items)))], "I look for the first one, then the next."
-    )
+    return ask.format(show(items)), show(sorted(items))
+
+
+def kind_sort(d):
+    return finish(d, repeated(d, sort_turn), "I look for the first one, then the next.")
 
 
 # ---- stories and texts ----------------------------------------------------------------------------------------------------
@@ -396,20 +416,18 @@ def filler(d):
 
 
 def kind_needle(d, low=3, high=22):
-    things = d.distinct("things", d.rng.randint(2, 3))
+    things = d.distinct("things", d.rng.randint(2, 3) + d.more(2))
     codes = [d.code(d.one(4, 4, 5)) for _ in things]
     word = d.one("secret number", "secret number", "code", "number")
     lines = [filler(d) for _ in range(d.rng.randint(low, high))]
     for thing, code in zip(things, codes):
         lines.insert(d.rng.randrange(len(lines) + 1), f"The {word} of the {thing} is {code}.")
-    ask = d.one("What is the {} of the {}?", "Tell me the {} of the {}.", "Do you remember the {} of the {}?").format(
-        word, things[0]
-    )
-    return finish(
-        d,
-        [user(" ".join(lines) + "\n\n" + ask), assistant(f"The {word} of the {things[0]} is {codes[0]}.")],
-        "I look for it in the text.",
-    )
+    text, messages = " ".join(lines) + "\n\n", []
+    for thing, code in list(zip(things, codes))[: 1 + d.more(len(things) - 1)]:
+        ask = d.one("What is the {} of the {}?", "Tell me the {} of the {}.", "Do you remember the {} of the {}?")
+        messages += [user(text + ask.format(word, thing)), assistant(f"The {word} of the {thing} is {code}.")]
+        text = ""
+    return finish(d, messages, "I look for it in the text.")
 
 
 def kind_needle_long(d):
@@ -447,6 +465,7 @@ def some_facts(d, name):
 
 
 def kind_para(d):
+    further = []
     if d.chance(0.25):
         s, text = story(d)
         question, answer = d.one(
@@ -468,8 +487,12 @@ def kind_para(d):
             told = {q for facts in people for _, q, _ in facts}
             question = d.rng.choice([q for _, q, _ in every_fact(d, d.rng.choice(names)) if q not in told])
             answer = "The text does not say that."
+        others = [(q, a) for facts in people for _, q, a in facts if q != question]
+        for q, a in d.rng.sample(others, min(d.more(3), len(others))):
+            further += [user(q), assistant(a)]
     form = d.one("Read this text and answer the question.\n\n{}\n\n{}", "{}\n\n{}", "Text: {}\n\nQuestion: {}", "{} {}")
-    return finish(d, [user(form.format(text, question)), assistant(answer)], "I look for it in the text.")
+    messages = [user(form.format(text, question)), assistant(answer)] + further
+    return finish(d, messages, "I look for it in the text.")
 
 
 def kind_memory(d):
@@ -533,7 +556,7 @@ def kind_memory(d):
             f"Your {kin} is called {name}.",
         ),
     ]
-    told = d.rng.sample(facts, d.one(1, 1, 2))
+    told = d.rng.sample(facts, d.one(1, 1, 2) + d.more(2))
     if sum(name in say for say, *_ in told) > 1:  # one name for two people would be odd
         told = told[:1]
     messages = []
@@ -543,11 +566,10 @@ def kind_memory(d):
         q, a = small_turn(d)
         messages += [user(q), assistant(a)]
     _, _, q, a = d.rng.choice(told)
-    return finish(
-        d,
-        messages + [user(d.one(q, q, q.lower().replace(" i ", " I "), "Do you remember? " + q)), assistant(a)],
-        "The user told me this before.",
-    )
+    asked = [(q, a)] + d.rng.sample([t[2:] for t in told if t[2] != q], d.more(len(told) - 1))
+    for q, a in asked:
+        messages += [user(d.one(q, q, q.lower().replace(" i ", " I "), "Do you remember? " + q)), assistant(a)]
+    return finish(d, messages, "The user told me this before.")
 
 
 # ---- tools and JSON ---------------------------------------------------------------------------------------------------------
@@ -616,6 +638,34 @@ def other_schemas(d, count, besides):
     return out
 
 
+def invented_exchange(d, p_result=0.4):
+    """(schema, messages) of one request that calls a tool nobody has seen."""
+    schema, request, args = invented_tool(d)
+    messages = [user(request), assistant("", f"I need the tool {schema['name']}.", [(schema["name"], args)])]
+    if d.chance(p_result):
+        messages += [
+            {"role": "tool", "content": d.one('{"ok": true}', "done", '{"status": "ok"}')},
+            assistant(f"Done! I used {schema['name']} for you.", "It worked."),
+        ]
+    return schema, messages
+
+
+def written_exchange(d, p_result=0.5):
+    """The same with a tool of the written world, called once or twice at a time."""
+    name, schema, use = "calculator", CALCULATOR, lambda: use_calculator(d)
+    if d.chance(0.9):
+        tool = d.rng.choice(world.tools(d.split))
+        name, schema, use = tool.name, tool.schema(), lambda: tool.use(d.rng, d.split)
+    uses = [use() for _ in range(d.one(1, 1, 1, 2))]
+    request = " and ".join(u[0] for u in uses)
+    messages = [user(sentence(d, request)), assistant("", f"I need the tool {name}.", [(name, u[1]) for u in uses])]
+    if d.chance(p_result):
+        messages += [{"role": "tool", "content": u[2]} for u in uses] + [
+            assistant(" ".join(u[3] for u in uses), "I have the result.")
+        ]
+    return schema, messages
+
+
 def kind_tool(d):
     roll = d.rng.random()
     thinking = d.chance(0.3)
@@ -624,35 +674,22 @@ def kind_tool(d):
         q, a = small_turn(d)
         messages = [user(q), assistant(a, "I need no tool for this.")]
         schemas = other_schemas(d, d.one(1, 1, 2), set())
-    elif roll < 0.45:
-        schema, request, args = invented_tool(d)
-        messages = [user(request), assistant("", f"I need the tool {schema['name']}.", [(schema["name"], args)])]
-        if d.chance(0.4):
-            messages += [
-                {"role": "tool", "content": d.one('{"ok": true}', "done", '{"status": "ok"}')},
-                assistant(f"Done! I used {schema['name']} for you.", "It worked."),
-            ]
-        schemas = [schema] + other_schemas(d, d.one(0, 0, 1, 2), {schema["name"]})
     else:
-        name, schema, use = "calculator", CALCULATOR, lambda: use_calculator(d)
-        if d.chance(0.9):
-            tool = d.rng.choice(world.tools(d.split))
-            name, schema, use = tool.name, tool.schema(), lambda: tool.use(d.rng, d.split)
-        uses = [use() for _ in range(d.one(1, 1, 1, 2))]
-        request = " and ".join(u[0] for u in uses)
-        messages = [user(sentence(d, request)), assistant("", f"I need the tool {name}.", [(name, u[1]) for u in uses])]
-        if d.chance(0.5):
-            messages += [{"role": "tool", "content": u[2]} for u in uses] + [
-                assistant(" ".join(u[3] for u in uses), "I have the result.")
-            ]
-        schemas = [schema] + other_schemas(d, d.one(0, 0, 1, 2), {name})
+        schema, messages = (invented_exchange if roll < 0.45 else written_exchange)(d)
+        schemas = [schema] + other_schemas(d, d.one(0, 0, 1, 2), {schema["name"]})
+    for _ in range(d.more(2)):
+        schema, before = d.one(invented_exchange, written_exchange)(d, p_result=1)
+        if schema["name"] not in {s["name"] for s in schemas}:
+            schemas.append(schema)
+            messages = before + messages
     d.rng.shuffle(schemas)
     if d.chance(0.15):
         messages.insert(0, {"role": "system", "content": d.rng.choice(SYSTEM_TEXTS)})
     return {"messages": messages, "tools": schemas, **mode}
 
 
-def kind_json(d):
+def person_facts(d):
+    """(name, {key: (value, JSON type, sentence)})"""
     name, city, age, food, pet, job = (
         d.word("names"),
         d.word("cities"),
@@ -676,12 +713,15 @@ def kind_json(d):
         "size": (size, "number", f"{name} is {size} metres tall."),
         "scores": (scores, "array", f"{name} has the scores " + ", ".join(map(str, scores)) + "."),
     }
+    return name, every
+
+
+def kind_json(d):
+    name, every = person_facts(d)
     keys = d.rng.sample(list(every), d.rng.randint(1, 3))
-    text = " ".join(every[k][2] for k in keys)
-    values = {"name": name} | {k: every[k][0] for k in keys}
-    order = list(values)
+    order = ["name"] + keys
     d.rng.shuffle(order)
-    form, names = "json_object", ", ".join(order)
+    form, messages = "json_object", []
     if d.chance(0.35):
         kinds = {"name": "string"} | {k: every[k][1] for k in keys}
         form = {
@@ -692,19 +732,25 @@ def kind_json(d):
             },
             "required": order,
         }
-        ask = d.one(f"{text}", f"Give me the data as JSON. {text}", f"Turn this into JSON: {text}")
-    else:
+    for turn in range(1 + d.more(2)):
+        if turn:
+            name, every = person_facts(d)
+        messages += json_turn(d, name, every, keys, order, form)
+    return finish(d, messages, "I write the values under the keys.", format=form)
+
+
+def json_turn(d, name, every, keys, order, form):
+    text, names = " ".join(every[k][2] for k in keys), ", ".join(order)
+    if form == "json_object":
         ask = d.one(
             f"Give me a JSON object with the keys {names}. {text}",
             f"Write JSON with the keys {names}. {text}",
             f"{text} Write this as JSON with the keys {names}.",
         )
-    return finish(
-        d,
-        [user(ask), assistant(prompt.json_text({k: values[k] for k in order}))],
-        "I write the values under the keys.",
-        format=form,
-    )
+    else:
+        ask = d.one(f"{text}", f"Give me the data as JSON. {text}", f"Turn this into JSON: {text}")
+    values = {"name": name} | {k: every[k][0] for k in keys}
+    return [user(ask), assistant(prompt.json_text({k: values[k] for k in order}))]
 
 
 KINDS = {name[5:]: f for name, f in list(globals().items()) if name.startswith("kind_")}

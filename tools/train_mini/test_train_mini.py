@@ -68,7 +68,7 @@ def test_held_out_tools_never_occur_in_training():
 def test_numbers_and_wordings_are_split():
     for conv in TRAIN:
         if conv["kind"] == "needle":
-            codes = re.findall(r"(?:number|code) of the \w+ is (\d+)", conv["messages"][-2]["content"])
+            codes = re.findall(r"(?:number|code) of the \w+ is (\d+)", text_of(conv))
             assert codes and all(world.number_split(int(c)) == "train" for c in codes)
         if conv["kind"] == "think":
             a, b = map(int, re.search(r"So (\d+) \+ (\d+)", text_of(conv)).groups())

@@ -60,12 +60,11 @@ INDEX_WEIGHT = 0.1
 GATE_TOKENS = 10_000_000  # by then "copy" must be half right
 
 COPYING = dict(repeat=1)
-# Weights of samples.  A fact is met about 60 times in the whole training; tool calls are a quarter of the tokens, for
-# their long prompts.
+# Weights of samples.  A fact is met about 60 times in the whole training; tool calls are a third of the tokens, for their long prompts.
 WORLD = dict(chat=10, fact=28, unknown=10, story=14, arith=6, think=7, copy=6, reverse=4, sort=4)
 WORLD |= dict(needle=6, para=8, memory=8, tool=6, json=5, repeat=6)
 # After the first facts and phrases: what looks back into the context, which the world's kinds alone teach slowly.
-CONTEXT = {**WORLD, "copy": 16, "repeat": 20, "memory": 14, "para": 14, "needle": 10, "reverse": 6, "sort": 6}
+CONTEXT = {**WORLD, "copy": 12, "repeat": 10, "memory": 14, "para": 14, "needle": 10, "tool": 9, "json": 9}
 LONG = {**WORLD, "needle_long": 6}
 
 
@@ -88,9 +87,9 @@ STAGES = [
     Stage(
         "copying", 3 * M, COPYING, 4, 512, until=0.15, share=0.14
     ),  # leaving the plateau takes steps more than tokens: small batches
-    Stage("world", 16 * M, WORLD, 8, 1024, share=0.25),
-    Stage("context", 4 * M, CONTEXT, 8, 1024, share=0.15),
-    Stage("settle", 20 * M, WORLD, 8, 1024, decays=True, share=0.2),
+    Stage("world", 6 * M, WORLD, 8, 1024, share=0.15),
+    Stage("context", 26 * M, CONTEXT, 8, 1024, share=0.25),
+    Stage("settle", 10 * M, CONTEXT, 8, 1024, decays=True, share=0.2),
     Stage("long", 2 * M, LONG, 2, 3072, (0.001, 0.0005, 0.0015), decays=True, share=0.06),
     Stage("index", 1 * M, LONG, 2, 3072, (0.005, 0.003, 0.009), "index", decays=True, share=0.04),
     Stage("sparse", 2 * M, LONG, 2, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True, share=0.06),
