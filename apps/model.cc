@@ -13,6 +13,7 @@
 #include "apps/input.h"
 #include "base/cpu_count.h"
 #include "kernels/device.h"
+#include "kernels/isa.h"
 #include "model/checkpoint.h"
 #include "model/golden_check.h"
 #include "recipe/tokenizer.h"
@@ -21,7 +22,8 @@ namespace galley::apps {
 namespace {
 
 Result<bool> check(const std::string& set) {
-  const auto device = kernels::create_cpu_device(cpu_count());
+  GALLEY_TRY(const kernels::Isa isa, kernels::choose_isa(kernels::wanted_isa()));
+  const auto device = kernels::create_cpu_device(cpu_count(), isa);
   GALLEY_TRY(const auto outcomes, model::check_golden_set(set, *device));
   std::size_t passed = 0;
   for (const model::GoldenOutcome& outcome : outcomes) {

@@ -7,6 +7,7 @@
 #include "apps/tokenizer_choice.h"
 #include "base/cpu_count.h"
 #include "base/entropy.h"
+#include "kernels/isa.h"
 #include "model/network.h"
 
 namespace galley::apps {
@@ -41,7 +42,8 @@ Result<LoadedModel> load_model(const std::string& directory,
                                engine::SingleSequenceOptions options,
                                const Clock& clock) {
   LoadedModel model;
-  model.device = kernels::create_cpu_device(cpu_count());
+  GALLEY_TRY(model.isa, kernels::choose_isa(kernels::wanted_isa()));
+  model.device = kernels::create_cpu_device(cpu_count(), model.isa);
   GALLEY_TRY(auto network, model::Network::load(directory, *model.device, {}));
   GALLEY_TRY(model.tokenizer_path, find_tokenizer(directory, tokenizer));
   GALLEY_TRY(model.tokenizer, choose_tokenizer(model.tokenizer_path));

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "engine/single_sequence.h"
 #include "kernels/device.h"
+#include "kernels/isa.h"
 #include "recipe/conversation.h"
 #include "recipe/tokenizer.h"
 
@@ -18,6 +19,7 @@ struct LoadedModel {
   recipe::ModelVersion version{};
   std::string tokenizer_path;
   std::shared_ptr<const recipe::Tokenizer> tokenizer;  // shared with the codec
+  kernels::Isa isa{};  // of the kernels that compute it
   std::unique_ptr<kernels::Device> device;
   std::unique_ptr<engine::SingleSequenceSource> source;  // last: uses the device
 };

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <utility>
 
+#include "kernels/isa.h"
 #include "recipe/names.h"
 
 namespace galley::apps {
@@ -146,8 +147,9 @@ std::span<const ConfigOption> config_options() {
 
 Result<Config> load_config(std::vector<std::string> args) {
   // Variables of our tests and scripts, which a server started by them sees too.
-  return Config::load(kOptions,
-                      process_config_input(std::move(args), {"GALLEY_V4_TOKENIZER", "GALLEY_BIN"}));
+  return Config::load(
+      kOptions, process_config_input(std::move(args),
+                                     {"GALLEY_V4_TOKENIZER", "GALLEY_BIN", kernels::kIsaVariable}));
 }
 
 gateway::HttpOptions http_options(const Config& config) {

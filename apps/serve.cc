@@ -22,6 +22,7 @@
 #include "gateway/routes.h"
 #include "gateway/sources/echo.h"
 #include "gateway/sources/scripted.h"
+#include "kernels/isa.h"
 #include "recipe/random_ids.h"
 
 namespace galley::apps {
@@ -139,6 +140,10 @@ Result<void> serve(const Config& config) {
   LoopThread loop;
   GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, loop.loop()));
   GALLEY_TRY(const auto codec, make_codec(config, answerer));
+  if (answerer.model) {
+    log.info("model loaded",
+             {{"model", answerer.model->name}, {"isa", kernels::isa_name(answerer.model->isa)}});
+  }
   recipe::RandomIds ids(entropy_seed());
   gateway::Routes routes({.codec = *codec,
                           .source = answerer.source(),

@@ -1,25 +1,31 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/serial_executor.h"
 #include "base/worker_pool.h"
 #include "kernels/device.h"
 #include "kernels/formats.h"
+#include "kernels/isa.h"
+#include "kernels/matmul_input.h"
+#include "kernels/product.h"
 #include "kernels/reference/ops.h"
 #include "kernels/reference/pack.h"
 #include "kernels/reference/quantise.h"
 #include "kernels/reference/vision.h"
 
-// The CPU device on reference kernels. Work is split so that each output value is computed by one
-// task, in the order the reference function fixes; the number of workers changes only who computes
-// it.
+// The CPU device: products by the kernels of an instruction set, the rest by the reference. Work is
+// split so that each output value is computed by one task, in the order the reference function
+// fixes; the number of workers changes only who computes it.
 namespace galley::kernels {
 namespace {
 
@@ -28,7 +34,6 @@ namespace ref = reference;
 thread_local int no_sync_depth = 0;
 
 constexpr std::size_t kRowsPerTask = 8;
-constexpr std::size_t kOutputsPerTask = 16;
 constexpr std::size_t kDiskRowsPerTask = 256;  // reads under way together
 
 class CpuEvent final : public Event {
@@ -96,21 +101,6 @@ void round_all(std::span<float> values, Round round) {
   }
 }
 
-// Rows x of `weight.columns` floats; row t of the result goes to y(t).
-template <class Input, class Output>
-void multiply(const Weight& weight,
-              std::size_t row,
-              std::size_t count,
-              Input x,
-              Output store,
-              std::vector<float>& scratch) {
-  scratch.resize(weight.columns);
-  dequantise_row(weight, row, scratch);
-  for (std::size_t t = 0; t < count; ++t) {
-    store(t, ref::dot(scratch, {x(t), weight.columns}));
-  }
-}
-
 // Which sequence a row of the batch belongs to.
 std::size_t sequence_of(std::span<const SequenceView> sequences, std::size_t row) {
   std::size_t i = 0;
@@ -137,7 +127,7 @@ const float* row_at(const SequenceView& sequence,
 
 class CpuStream final : public Stream {
  public:
-  explicit CpuStream(int threads) : pool_(threads) {}
+  CpuStream(int threads, Isa isa) : pool_(threads), product_(isa) {}
 
   void record(Event& event) override {
     auto& cpu_event = static_cast<CpuEvent&>(event);
@@ -170,34 +160,7 @@ class CpuStream final : public Stream {
   }
 
   void linear(const LinearArgs& a) override {
-    executor_.post([this, a] {
-      const std::size_t columns = a.weight.columns;
-      const float* x = a.x;
-      std::size_t stride = a.x_stride;
-      if (a.activation_block > 0 && a.weight.quantised()) {
-        activations_.resize(a.rows * columns);
-        pool_.run(a.rows, [&](std::size_t t) {
-          const std::span<float> row(activations_.data() + t * columns, columns);
-          std::copy_n(a.x + t * a.x_stride, columns, row.begin());
-          ref::fake_quantise_fp8(row, std::min(a.activation_block, columns));
-        });
-        x = activations_.data();
-        stride = columns;
-      }
-      pool_.run((a.outputs + kOutputsPerTask - 1) / kOutputsPerTask, [&](std::size_t task) {
-        thread_local std::vector<float> scratch;
-        const std::size_t end = std::min(a.outputs, (task + 1) * kOutputsPerTask);
-        for (std::size_t r = task * kOutputsPerTask; r < end; ++r) {
-          multiply(
-              a.weight, a.row_begin + r, a.rows, [&](std::size_t t) { return x + t * stride; },
-              [&](std::size_t t, float value) {
-                a.y[t * a.y_stride + r] =
-                    rounded(a.bias.empty() ? value : value + a.bias[r], a.round);
-              },
-              scratch);
-        }
-      });
-    });
+    executor_.post([this, a] { run_linear(a); });
   }
 
   void norm(const NormArgs& a) override {
@@ -674,84 +637,208 @@ class CpuStream final : public Stream {
     }
   }
 
-  // y(t) for the rows of one expert: w2 . bf16(swiglu(w1 x, w3 x) * weight).
-  template <class Rows, class Store>
-  static void run_expert(const ExpertsArgs& a,
-                         const ExpertWeights& expert,
-                         const Rows& rows,
-                         const float* x,
-                         Store store) {
-    std::vector<float> scratch;
-    std::vector<float> gate(rows.size() * a.intermediate);
-    std::vector<float> up(gate.size());
-    const auto input = [&](std::size_t n) { return x + rows[n].row * a.hidden; };
-    for (std::size_t r = 0; r < a.intermediate; ++r) {
-      multiply(
-          expert.w1, r, rows.size(), input,
-          [&](std::size_t n, float v) { gate[n * a.intermediate + r] = rounded(v, a.round); },
-          scratch);
-      multiply(
-          expert.w3, r, rows.size(), input,
-          [&](std::size_t n, float v) { up[n * a.intermediate + r] = rounded(v, a.round); },
-          scratch);
+  void run_linear(const LinearArgs& a) {
+    const std::size_t columns = a.weight.columns;
+    const float* x = a.x;
+    std::size_t stride = a.x_stride;
+    if (a.activation_block > 0 && a.weight.quantised()) {
+      x = quantised(a.x, a.x_stride, a.rows, columns, a.activation_block);
+      stride = columns;
     }
-    for (std::size_t n = 0; n < rows.size(); ++n) {
-      const std::span<float> h(gate.data() + n * a.intermediate, a.intermediate);
-      ref::swiglu(h, {up.data() + n * a.intermediate, a.intermediate}, a.limit, rows[n].weight, h);
-      round_all(h, a.round);
-      if (a.activation_block > 0 && expert.w2.quantised()) {
-        ref::fake_quantise_fp8(h, std::min(a.activation_block, a.intermediate));
+    input_.assign(pool_, product_.form(), x, stride, a.rows, columns);
+    for_products(a.outputs, a.rows,
+                 [&](std::size_t first, std::size_t count, std::size_t row, std::size_t rows) {
+                   const Product::Block block =
+                       product_.outputs(a.weight, a.row_begin + first, count, input_, row, rows);
+                   for (std::size_t t = 0; t < rows; ++t) {
+                     const float* const c = block.c + t * block.stride;
+                     float* const y = a.y + (row + t) * a.y_stride + first;
+                     for (std::size_t r = 0; r < count; ++r) {
+                       y[r] = a.bias.empty() ? c[r] : c[r] + a.bias[first + r];
+                     }
+                     round_all({y, count}, a.round);
+                   }
+                 });
+  }
+
+  // Rows of x, quantised to FP8 and back as the reference does in front of such a weight.
+  const float* quantised(const float* x,
+                         std::size_t stride,
+                         std::size_t rows,
+                         std::size_t columns,
+                         std::size_t block) {
+    activations_.resize(rows * columns);
+    pool_.run(rows, [&](std::size_t t) {
+      const std::span<float> row(activations_.data() + t * columns, columns);
+      std::copy_n(x + t * stride, columns, row.begin());
+      ref::fake_quantise_fp8(row, std::min(block, columns));
+    });
+    return activations_.data();
+  }
+
+  // task(first output, outputs, first row, rows) for all outputs and rows, as products take them.
+  template <class Task>
+  void for_products(std::size_t outputs, std::size_t rows, Task task) {
+    const std::size_t across = ceil_div(outputs, Product::kOutputs);
+    pool_.run(across * ceil_div(rows, kRowsMax), [&](std::size_t i) {
+      const std::size_t first = i % across * Product::kOutputs;
+      const std::size_t row = i / across * kRowsMax;
+      task(first, std::min(Product::kOutputs, outputs - first), row,
+           std::min(kRowsMax, rows - row));
+    });
+  }
+
+  // The rows of a batch that one expert computes, and what it makes of them.
+  struct ExpertJob {
+    struct Use {
+      std::size_t row;
+      std::size_t slot;  // of the row's chosen experts; the shared one comes last
+      float weight;
+    };
+    const ExpertWeights* expert = nullptr;
+    std::vector<Use> uses;
+    std::size_t first = 0;  // of its rows among the rows of all experts
+    MatmulInput x;
+    MatmulInput h;
+  };
+
+  // One stretch of 32 outputs of up to kRowsMax rows of an expert.
+  struct ExpertTask {
+    ExpertJob* job;
+    std::size_t first;
+    std::size_t row;
+  };
+
+  static void list_tasks(std::span<ExpertJob* const> jobs,
+                         std::size_t outputs,
+                         std::vector<ExpertTask>& tasks) {
+    tasks.clear();
+    for (ExpertJob* const job : jobs) {
+      for (std::size_t row = 0; row < job->uses.size(); row += kRowsMax) {
+        for (std::size_t first = 0; first < outputs; first += Product::kOutputs) {
+          tasks.push_back({job, first, row});
+        }
       }
-    }
-    for (std::size_t r = 0; r < a.hidden; ++r) {
-      multiply(
-          expert.w2, r, rows.size(),
-          [&](std::size_t n) { return gate.data() + n * a.intermediate; },
-          [&](std::size_t n, float v) { store(n, r, rounded(v, a.round)); }, scratch);
     }
   }
 
+  // y = sum of w2 . bf16(swiglu(w1 x, w3 x) * weight) over a row's experts. Rows are gathered by
+  // expert, so that each expert's weights pass through the caches once.
   void run_experts(const ExpertsArgs& a) {
-    struct Use {
-      std::size_t row;
-      std::size_t slot;
-      float weight;
-    };
     const float* x = a.x;
     if (a.activation_block > 0 && a.shared.w1.quantised()) {
-      activations_.assign(a.x, a.x + a.rows * a.hidden);
-      pool_.run(a.rows, [&](std::size_t t) {
-        ref::fake_quantise_fp8({activations_.data() + t * a.hidden, a.hidden},
-                               std::min(a.activation_block, a.hidden));
-      });
-      x = activations_.data();
+      x = quantised(a.x, a.hidden, a.rows, a.hidden, a.activation_block);
     }
-    std::vector<std::vector<Use>> uses(a.experts.size() + 1);
+    const std::vector<ExpertJob*> jobs = list_expert_jobs(a, x);
+    const std::size_t slots = a.chosen + 1;
+    hidden_.resize(a.rows * slots * a.intermediate);
+    std::vector<ExpertTask> tasks;
+    list_tasks(jobs, a.intermediate, tasks);
+    pool_.run(tasks.size(), [&](std::size_t i) { expand_expert(a, tasks[i]); });
+    for (ExpertJob* const job : jobs) {
+      float* const h = hidden_.data() + job->first * a.intermediate;
+      if (a.activation_block > 0 && job->expert->w2.quantised()) {
+        pool_.run(job->uses.size(), [&](std::size_t n) {
+          ref::fake_quantise_fp8({h + n * a.intermediate, a.intermediate},
+                                 std::min(a.activation_block, a.intermediate));
+        });
+      }
+      job->h.assign(pool_, product_.form(), h, a.intermediate, job->uses.size(), a.intermediate);
+    }
+    partial_.resize(a.rows * slots * a.hidden);
+    list_tasks(jobs, a.hidden, tasks);
+    pool_.run(tasks.size(), [&](std::size_t i) { contract_expert(a, tasks[i]); });
+    // Routed experts in ascending order, then the shared one.
+    pool_.run(a.rows, [&](std::size_t t) {
+      const std::span<float> y(a.y + t * a.hidden, a.hidden);
+      std::ranges::fill(y, 0.0F);
+      for (std::size_t s = 0; s < slots; ++s) {
+        const float* const part = partial_.data() + (t * slots + s) * a.hidden;
+        for (std::size_t c = 0; c < a.hidden; ++c) {
+          y[c] += part[c];
+        }
+      }
+      round_all(y, a.round);
+    });
+  }
+
+  // The experts that some row chose, with those rows of `x`.
+  std::vector<ExpertJob*> list_expert_jobs(const ExpertsArgs& a, const float* x) {
+    if (expert_jobs_.size() < a.experts.size() + 1) {
+      expert_jobs_.resize(a.experts.size() + 1);
+    }
+    for (std::size_t e = 0; e <= a.experts.size(); ++e) {
+      expert_jobs_[e].uses.clear();
+      expert_jobs_[e].expert = e < a.experts.size() ? &a.experts[e] : &a.shared;
+    }
     for (std::size_t t = 0; t < a.rows; ++t) {
       for (std::size_t s = 0; s < a.chosen; ++s) {
         const auto expert = static_cast<std::size_t>(a.expert_ids[t * a.chosen + s]);
-        uses[expert].push_back({t, s, a.weights[t * a.chosen + s]});
+        expert_jobs_[expert].uses.push_back({t, s, a.weights[t * a.chosen + s]});
       }
-      uses.back().push_back({t, a.chosen, 1.0F});
+      expert_jobs_[a.experts.size()].uses.push_back({t, a.chosen, 1.0F});
     }
-    const std::size_t slots = a.chosen + 1;
-    partial_.resize(a.rows * slots * a.hidden);
-    pool_.run(uses.size(), [&](std::size_t e) {
-      const ExpertWeights& expert = e < a.experts.size() ? a.experts[e] : a.shared;
-      run_expert(a, expert, uses[e], x, [&](std::size_t n, std::size_t r, float value) {
-        partial_[(uses[e][n].row * slots + uses[e][n].slot) * a.hidden + r] = value;
-      });
-    });
-    // Routed experts in ascending order, then the shared one.
-    pool_.run(a.rows, [&](std::size_t t) {
-      for (std::size_t c = 0; c < a.hidden; ++c) {
-        float sum = 0;
-        for (std::size_t s = 0; s < slots; ++s) {
-          sum += partial_[(t * slots + s) * a.hidden + c];
-        }
-        a.y[t * a.hidden + c] = rounded(sum, a.round);
+    std::vector<ExpertJob*> jobs;
+    std::vector<const float*> rows;
+    std::size_t first = 0;
+    for (std::size_t e = 0; e <= a.experts.size(); ++e) {
+      ExpertJob& job = expert_jobs_[e];
+      if (job.uses.empty()) {
+        continue;
       }
-    });
+      job.first = first;
+      first += job.uses.size();
+      rows.clear();
+      for (const ExpertJob::Use& use : job.uses) {
+        rows.push_back(x + use.row * a.hidden);
+      }
+      job.x.assign(pool_, product_.form(), rows, a.hidden);
+      jobs.push_back(&job);
+    }
+    return jobs;
+  }
+
+  // h = swiglu(w1 x, w3 x) * weight of a task's outputs.
+  void expand_expert(const ExpertsArgs& a, const ExpertTask& task) {
+    ExpertJob& job = *task.job;
+    const std::size_t count = std::min(Product::kOutputs, a.intermediate - task.first);
+    const std::size_t rows = std::min(kRowsMax, job.uses.size() - task.row);
+    thread_local std::vector<float> gates;
+    Product::Block block =
+        product_.outputs(job.expert->w1, task.first, count, job.x, task.row, rows);
+    gates.resize(rows * count);
+    for (std::size_t n = 0; n < rows; ++n) {
+      const std::span<float> gate(gates.data() + n * count, count);
+      std::copy_n(block.c + n * block.stride, count, gate.begin());
+      round_all(gate, a.round);
+    }
+    block = product_.outputs(job.expert->w3, task.first, count, job.x, task.row, rows);
+    std::array<float, Product::kOutputs> up{};
+    for (std::size_t n = 0; n < rows; ++n) {
+      std::copy_n(block.c + n * block.stride, count, up.begin());
+      round_all({up.data(), count}, a.round);
+      const std::span<float> h(
+          hidden_.data() + (job.first + task.row + n) * a.intermediate + task.first, count);
+      ref::swiglu({gates.data() + n * count, count}, {up.data(), count}, a.limit,
+                  job.uses[task.row + n].weight, h);
+      round_all(h, a.round);
+    }
+  }
+
+  // A task's outputs of w2 h, to the rows' slots.
+  void contract_expert(const ExpertsArgs& a, const ExpertTask& task) {
+    ExpertJob& job = *task.job;
+    const std::size_t count = std::min(Product::kOutputs, a.hidden - task.first);
+    const std::size_t rows = std::min(kRowsMax, job.uses.size() - task.row);
+    const Product::Block block =
+        product_.outputs(job.expert->w2, task.first, count, job.h, task.row, rows);
+    for (std::size_t n = 0; n < rows; ++n) {
+      const ExpertJob::Use& use = job.uses[task.row + n];
+      const std::span<float> out(
+          partial_.data() + (use.row * (a.chosen + 1) + use.slot) * a.hidden + task.first, count);
+      std::copy_n(block.c + n * block.stride, count, out.begin());
+      round_all(out, a.round);
+    }
   }
 
   void run_draft_chain(const DraftChainArgs& a) {
@@ -765,15 +852,15 @@ class CpuStream final : public Stream {
     for (std::size_t i = 0; i < a.block; ++i) {
       dequantise_row(a.markov_embed, static_cast<std::size_t>(previous), e);
       const std::span<float> logits(a.logits + i * vocabulary, vocabulary);
-      pool_.run((vocabulary + kOutputsPerTask - 1) / kOutputsPerTask, [&](std::size_t task) {
-        thread_local std::vector<float> scratch;
-        const std::size_t end = std::min(vocabulary, (task + 1) * kOutputsPerTask);
-        for (std::size_t r = task * kOutputsPerTask; r < end; ++r) {
-          multiply(
-              a.markov_head, r, 1, [&](std::size_t) { return e.data(); },
-              [&](std::size_t, float value) { logits[r] += value; }, scratch);
-        }
-      });
+      input_.assign(pool_, product_.form(), e.data(), rank, 1, rank);
+      for_products(vocabulary, 1,
+                   [&](std::size_t first, std::size_t count, std::size_t, std::size_t) {
+                     const Product::Block block =
+                         product_.outputs(a.markov_head, first, count, input_, 0, 1);
+                     for (std::size_t r = 0; r < count; ++r) {
+                       logits[first + r] += block.c[r];
+                     }
+                   });
       std::ranges::copy(std::span(a.h + i * a.hidden, a.hidden), joined.begin());
       std::ranges::copy(e, joined.begin() + static_cast<std::ptrdiff_t>(a.hidden));
       a.confidences[i] = ref::dot(confidence, joined);
@@ -784,19 +871,24 @@ class CpuStream final : public Stream {
   }
 
   WorkerPool pool_;
-  std::vector<float> activations_;  // scratch of the operation that runs
-  std::vector<float> partial_;
-  SerialExecutor executor_;  // last: it stops before what its jobs use
+  Product product_;
+  // Scratch of the operation that runs.
+  MatmulInput input_;
+  std::vector<float> activations_;
+  std::deque<ExpertJob> expert_jobs_;
+  std::vector<float> hidden_;   // of all experts' rows
+  std::vector<float> partial_;  // [rows, slots, H]
+  SerialExecutor executor_;     // last: it stops before what its jobs use
 };
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads) {}
+  CpuDevice(int threads, Isa isa) : threads_(threads), isa_(isa) {}
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<CpuBuffer>(bytes);
   }
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
-    return std::make_unique<CpuStream>(threads_);
+    return std::make_unique<CpuStream>(threads_, isa_);
   }
   [[nodiscard]] std::unique_ptr<Event> create_event() override {
     return std::make_unique<CpuEvent>();
@@ -804,6 +896,7 @@ class CpuDevice final : public Device {
 
  private:
   int threads_;
+  Isa isa_;
 };
 
 }  // namespace
@@ -818,8 +911,14 @@ bool NoSync::active() {
   return no_sync_depth > 0;
 }
 
+std::unique_ptr<Device> create_cpu_device(int threads, Isa isa) {
+  return std::make_unique<CpuDevice>(threads, isa);
+}
+
 std::unique_ptr<Device> create_cpu_device(int threads) {
-  return std::make_unique<CpuDevice>(threads);
+  const Result<Isa> isa = choose_isa(wanted_isa());
+  GALLEY_ASSERT(isa.has_value());
+  return create_cpu_device(threads, *isa);
 }
 
 }  // namespace galley::kernels

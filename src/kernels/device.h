@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/disk_table.h"
+#include "kernels/isa.h"
 #include "kernels/operands.h"
 #include "kernels/row_format.h"
 #include "kernels/weight.h"
@@ -471,7 +472,9 @@ class NoSync {
   [[nodiscard]] static bool active();
 };
 
-// The CPU: `threads` workers, the stream's own thread being the first.
+// The CPU: `threads` workers, the stream's own thread being the first. Without an instruction set:
+// the one $GALLEY_ISA names, which the caller has checked (choose_isa), or the machine's best.
+[[nodiscard]] std::unique_ptr<Device> create_cpu_device(int threads, Isa isa);
 [[nodiscard]] std::unique_ptr<Device> create_cpu_device(int threads);
 
 }  // namespace galley::kernels

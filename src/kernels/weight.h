@@ -27,6 +27,7 @@ struct Weight {
   std::size_t block{};  // kFp8Block: side of a square; kFp8Row, kFp4: columns of a scale
   const std::byte* data{};
   const std::byte* scales{};
+  const std::byte* packed{};  // the groups of packed_weight.h, where somebody made them
 
   [[nodiscard]] bool empty() const { return data == nullptr; }
   // True for the formats in front of which the reference quantises activations (spec model 2.3,

@@ -1,0 +1,116 @@
+#include "kernels/matmul.h"
+
+#include <cstddef>
+#include <immintrin.h>
+
+#include "kernels/avx512/widen-inl.h"
+
+// Products of bfloat16 pairs (vdpbf16ps). Output n of a row is two chains, the even and the odd
+// pairs of inputs in ascending order, each pair's terms one after the other (leading bits first);
+// the chains are added at the end.
+namespace galley::kernels {
+namespace {
+
+constexpr std::size_t kBlockRows = 12;  // 24 of 32 registers hold sums
+constexpr std::size_t kRowBytes = kTileColumns * 2;
+constexpr std::size_t kTileBytes = kGroupRows * kRowBytes;
+
+// sums[row][chain][16] += tiles of one group times rows [first, first + Rows).
+template <std::size_t Rows>
+void add_products(const std::byte* wide,
+                  std::size_t tiles,
+                  const Activations& x,
+                  std::size_t first_tile,
+                  std::size_t first_row,
+                  float* sums) {
+  __m512 acc[Rows][kChains];
+  const std::byte* at[kTermsMax][Rows];
+  std::size_t terms = 0;
+  for (const std::byte* term : x.terms) {
+    if (term == nullptr) {
+      break;
+    }
+    for (std::size_t r = 0; r < Rows; ++r) {
+      const std::size_t row = first_row + r;
+      at[terms][r] = term + (row / kGroupRows * x.tiles + first_tile) * kTileBytes +
+                     row % kGroupRows * kRowBytes;
+    }
+    ++terms;
+  }
+  for (std::size_t r = 0; r < Rows; ++r) {
+    for (std::size_t chain = 0; chain < kChains; ++chain) {
+      acc[r][chain] = _mm512_load_ps(sums + (r * kChains + chain) * kGroupRows);
+    }
+  }
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const std::byte* const w = wide + tile * kWideTileBytes;
+    for (std::size_t pair = 0; pair < kPairs; ++pair) {
+      const __m512bh weights =
+          reinterpret_cast<__m512bh>(_mm512_load_si512(w + pair * kVectorBytes));
+      for (std::size_t term = 0; term < terms; ++term) {
+        for (std::size_t r = 0; r < Rows; ++r) {
+          const __m512i values = _mm512_set1_epi32(
+              *reinterpret_cast<const int*>(at[term][r] + tile * kTileBytes + pair * sizeof(int)));
+          acc[r][pair % kChains] =
+              _mm512_dpbf16_ps(acc[r][pair % kChains], weights, reinterpret_cast<__m512bh>(values));
+        }
+      }
+    }
+  }
+  for (std::size_t r = 0; r < Rows; ++r) {
+    for (std::size_t chain = 0; chain < kChains; ++chain) {
+      _mm512_store_ps(sums + (r * kChains + chain) * kGroupRows, acc[r][chain]);
+    }
+  }
+}
+
+void add_products(std::size_t rows,
+                  const std::byte* wide,
+                  std::size_t tiles,
+                  const Activations& x,
+                  std::size_t first_tile,
+                  std::size_t first_row,
+                  float* sums) {
+  constexpr std::size_t kSumsOfRow = kChains * kGroupRows;
+  for (; rows >= kBlockRows; rows -= kBlockRows) {
+    add_products<kBlockRows>(wide, tiles, x, first_tile, first_row, sums);
+    first_row += kBlockRows;
+    sums += kBlockRows * kSumsOfRow;
+  }
+  for (; rows >= 4; rows -= 4) {
+    add_products<4>(wide, tiles, x, first_tile, first_row, sums);
+    first_row += 4;
+    sums += 4 * kSumsOfRow;
+  }
+  for (; rows > 0; --rows) {
+    add_products<1>(wide, tiles, x, first_tile, first_row, sums);
+    ++first_row;
+    sums += kSumsOfRow;
+  }
+}
+
+void multiply(
+    const PackedView& w, std::size_t groups, const Activations& x, float* c, std::byte* scratch) {
+  auto* const sums = reinterpret_cast<float*>(scratch + kPieceBytes);
+  for (std::size_t group = 0; group < groups; ++group) {
+    for (std::size_t i = 0; i < x.rows * kChains * kGroupRows; i += kGroupRows) {
+      _mm512_store_ps(sums + i, _mm512_setzero_ps());
+    }
+    for (std::size_t tile = 0; tile < w.tiles; tile += kPieceTiles) {
+      const std::size_t left = w.tiles - tile;
+      const std::size_t count = left < kPieceTiles ? left : kPieceTiles;
+      add_products(x.rows, wide_tiles(w, group, tile, count, scratch), count, x, tile, 0, sums);
+    }
+    for (std::size_t row = 0; row < x.rows; ++row) {
+      const float* const chains = sums + row * kChains * kGroupRows;
+      _mm512_storeu_ps(c + (row * groups + group) * kGroupRows,
+                       _mm512_add_ps(_mm512_load_ps(chains), _mm512_load_ps(chains + kGroupRows)));
+    }
+  }
+}
+
+}  // namespace
+
+const MatmulKernel kAvx512Matmul = {ActivationForm::kBf16Terms, multiply};
+
+}  // namespace galley::kernels

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+// Which instruction set the kernels use. Each has one multiply-accumulate scheme for every shape,
+// so that results depend on the instruction set and on nothing else of the machine.
+namespace galley::kernels {
+
+enum class Isa : std::uint8_t {
+  kReference,  // the plain loops of reference/
+  kAvx2,       // AVX2 and FMA: products in float32; any x86-64-v3 machine
+  kAvx512,     // AVX-512 with VNNI and BF16: products of bfloat16 pairs
+  kAmx,        // tiles of bfloat16
+};
+
+[[nodiscard]] std::string_view isa_name(Isa isa);
+
+// Of this machine, best first; kReference is always there.
+[[nodiscard]] std::span<const Isa> supported_isas();
+
+// The instruction set named by `wanted`, or the best of this machine when it is empty. Error
+// kInvalidArgument: no such name, or this machine lacks it.
+[[nodiscard]] Result<Isa> choose_isa(std::string_view wanted);
+
+// What $GALLEY_ISA asks for, "" if nothing.
+inline constexpr const char* kIsaVariable = "GALLEY_ISA";
+[[nodiscard]] std::string_view wanted_isa();
+
+}  // namespace galley::kernels

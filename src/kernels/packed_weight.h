@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "kernels/matmul.h"
+#include "kernels/weight.h"
+
+// The one layout that products read, for one row as for thousands. A matrix is cut into groups of
+// 16 outputs; a group holds its tiles of 32 inputs one behind the other, then its scales:
+//
+//   kBf16      tile of 1024 bytes: input pair p, output n, the pair's two values: byte 64 p + 4 n
+//   kFp8Block  tile of 512 bytes: the same order, a byte a value
+//   kFp4       tile of 256 bytes: the four pairs 4 q ... 4 q + 3 share 64 bytes; the 16-bit word 2
+//   n + i
+//              of them holds input i of output n, pair 4 q + j in bits 4 j ... 4 j + 3
+//   scales     e8m0 bytes; kFp4: 16 a tile, by output; kFp8Block: one a tile. Padded to 64 bytes.
+//
+// The bfloat16 tile is what AMX multiplies and what AVX512-BF16 multiplies pair by pair; the narrow
+// ones widen to it with a shift and a table. Missing rows and inputs are zero codes.
+namespace galley::kernels {
+
+// Where the products of `weight` would lie; null when its format or block sizes have no packed
+// form.
+[[nodiscard]] std::optional<PackedView> packed_shape(const Weight& weight);
+
+// Writes group `group` to out[shape.group_bytes]. False: a code is NaN, or a scale is no power of
+// two or so small or large that the weights are not normal bfloat16 numbers; `out` is then
+// undefined and the rows belong to the reference.
+[[nodiscard]] bool pack_group(const Weight& weight,
+                              const PackedView& shape,
+                              std::size_t group,
+                              std::byte* out);
+
+}  // namespace galley::kernels
