@@ -17,10 +17,9 @@ inline constexpr std::size_t kTileValues = kGroupRows * kTileColumns;
 // Groups of 16 outputs, as packed_weight.h lays them out.
 struct PackedView {
   PackedFormat format;
-  std::size_t tiles;         // of a group: columns / 32, rounded up
-  std::size_t group_bytes;   // a multiple of 64
-  std::size_t scale_offset;  // of a group's scales
-  const std::byte* data;     // the first group, 64-byte aligned
+  std::size_t tiles;        // of a group: columns / 32, rounded up
+  std::size_t group_bytes;  // a multiple of 64
+  const std::byte* data;    // the first group, 64-byte aligned
 };
 
 // How an instruction set reads activations.
@@ -48,7 +47,7 @@ inline constexpr std::size_t kGroupsMax = 2;
 // tiles.
 inline constexpr std::size_t kRowsMax = 256;
 // A widened piece of a group stays in the first-level cache while all rows pass over it.
-inline constexpr std::size_t kPieceTiles = 16;
+inline constexpr std::size_t kPieceTiles = 8;
 inline constexpr std::size_t kPieceBytes = kPieceTiles * kTileValues * sizeof(float);
 inline constexpr std::size_t kChains = 2;  // sums that run side by side and are added at the end
 inline constexpr std::size_t kScratchBytes =

@@ -15,6 +15,12 @@ namespace {
 constexpr std::size_t kAlign = 64;
 constexpr std::size_t kBlockRows = kGroupRows;  // of a tile of activations
 
+// A group of weights may hold zero tiles behind its last (kFp4: units of four).
+constexpr std::size_t kTilesMultiple = 4;
+std::size_t tiles_of(std::size_t columns) {
+  return ceil_div(ceil_div(columns, kTileColumns), kTilesMultiple) * kTilesMultiple;
+}
+
 // The leading 16 bits of `value`; `value` becomes what is left, exactly. Cut, not rounded: the
 // largest float32 would round to infinity.
 std::uint16_t take_bf16(float& value) {
@@ -74,7 +80,7 @@ std::byte* MatmulInput::block_of(std::size_t term, std::size_t block) const {
 }
 
 void MatmulInput::fill(WorkerPool& pool, ActivationForm form) {
-  const std::size_t tiles = ceil_div(columns_, kTileColumns);
+  const std::size_t tiles = tiles_of(columns_);
   const std::size_t value_bytes = form == ActivationForm::kF32 ? 4 : 2;
   block_bytes_ = tiles * kTileColumns * kBlockRows * value_bytes;
   blocks_ = ceil_div(rows_.size(), kBlockRows);
@@ -95,7 +101,7 @@ void MatmulInput::fill(WorkerPool& pool, ActivationForm form) {
 void MatmulInput::fill_block(ActivationForm form, std::size_t block) {
   const std::size_t first = block * kBlockRows;
   const std::size_t count = std::min(kBlockRows, rows_.size() - first);
-  if (count < kBlockRows || columns_ % kTileColumns != 0) {
+  if (count < kBlockRows || columns_ % (kTileColumns * kTilesMultiple) != 0) {
     std::fill_n(block_of(0, block), block_bytes_, std::byte{0});
   }
   std::uint32_t low_bits = 0;
@@ -139,7 +145,7 @@ void MatmulInput::fill_block(ActivationForm form, std::size_t block) {
 Activations MatmulInput::view(std::size_t first, std::size_t count) const {
   GALLEY_ASSERT(first % kBlockRows == 0);
   GALLEY_ASSERT(first + count <= rows_.size());
-  Activations out{count, ceil_div(columns_, kTileColumns), {}};
+  Activations out{count, tiles_of(columns_), {}};
   for (std::size_t term = 0; term < used_terms_; ++term) {
     out.terms[term] = block_of(term, first / kBlockRows);
   }

@@ -7,11 +7,11 @@
 
 #include "base/ceil_div.h"
 #include "base/check.h"
+#include "kernels/tile-inl.h"
 
 namespace galley::kernels {
 namespace {
 
-constexpr std::size_t kAlign = 64;
 // The smallest magnitude of an e4m3 code is 2^-9, the largest 448 < 2^9; of e2m1 2^-1 and 6 < 2^3.
 // A scale 2^(s - 127) keeps every product of the two a normal bfloat16 number (2^-126 ... 2^127)
 // when s is in this range.
@@ -40,8 +40,7 @@ std::optional<std::uint8_t> e8m0_at(const Weight& weight, std::size_t index) {
   return static_cast<std::uint8_t>(bits >> 23U);
 }
 
-// Where the value of output n and input k of a tile lies among its values, and the place of its
-// code in a narrow tile.
+// Where the value of output n and input k of a tile lies among its values.
 std::size_t place(std::size_t n, std::size_t k) {
   return k / 2 * 2 * kGroupRows + 2 * n + k % 2;
 }
@@ -53,24 +52,30 @@ struct Group {
   std::size_t rows;
   std::byte* out;
 
+  [[nodiscard]] std::byte* tile_of(std::size_t k) const {
+    return out + tile_offset(shape.format, shape.tiles, k / kTileColumns);
+  }
+  [[nodiscard]] std::byte* scale_of(std::size_t tile) const {
+    return out + scale_offset(shape.format, tile);
+  }
+
   void pack_bf16() const {
     for (std::size_t n = 0; n < rows; ++n) {
       const std::byte* const row = weight.data + (first_row + n) * weight.columns * 2;
       for (std::size_t k = 0; k < weight.columns; ++k) {
-        std::memcpy(out + (k / kTileColumns * kTileValues + place(n, k % kTileColumns)) * 2,
-                    row + 2 * k, 2);
+        std::memcpy(tile_of(k) + place(n, k % kTileColumns) * 2, row + 2 * k, 2);
       }
     }
   }
 
-  bool pack_fp8() const {
+  [[nodiscard]] bool pack_fp8() const {
     for (std::size_t n = 0; n < rows; ++n) {
       const std::byte* const row = weight.data + (first_row + n) * weight.columns;
       for (std::size_t k = 0; k < weight.columns; ++k) {
         if ((byte_at(row, k) & kE4m3Nan) == kE4m3Nan) {
           return false;
         }
-        out[k / kTileColumns * kTileValues + place(n, k % kTileColumns)] = row[k];
+        tile_of(k)[place(n, k % kTileColumns)] = row[k];
       }
     }
     const std::size_t scale_columns = ceil_div(weight.columns, weight.block);
@@ -80,14 +85,13 @@ struct Group {
       if (!scale || *scale < kFp8ScaleMin || *scale > kFp8ScaleMax) {
         return false;
       }
-      out[shape.scale_offset + tile] = std::byte{*scale};
+      *scale_of(tile) = std::byte{*scale};
     }
     return true;
   }
 
-  bool pack_fp4() const {
+  [[nodiscard]] bool pack_fp4() const {
     const std::size_t scale_columns = weight.columns / weight.block;
-    constexpr std::size_t kTileBytes = kTileValues / 2;
     for (std::size_t n = 0; n < rows; ++n) {
       const std::byte* const row = weight.data + (first_row + n) * weight.columns / 2;
       for (std::size_t k = 0; k < weight.columns; ++k) {
@@ -95,17 +99,17 @@ struct Group {
         const auto code = static_cast<std::uint8_t>((byte_at(row, k / 2) >> (k % 2 * 4)) & 15U);
         const std::size_t pair = in_tile / 2;
         // Byte of the word, then which half of the byte.
-        std::byte& to = out[k / kTileColumns * kTileBytes + pair / 4 * kAlign +
-                            2 * (2 * n + in_tile % 2) + pair % 4 / 2];
+        std::byte& to =
+            tile_of(k)[pair / 4 * kLineBytes + 2 * (2 * n + in_tile % 2) + pair % 4 / 2];
         to |= std::byte{code} << (pair % 2 * 4);
       }
-      for (std::size_t tile = 0; tile < shape.tiles; ++tile) {
+      for (std::size_t tile = 0; tile < scale_columns; ++tile) {
         const std::optional<std::uint8_t> scale =
             e8m0_at(weight, (first_row + n) * scale_columns + tile);
         if (!scale || *scale < kFp4ScaleMin || *scale > kFp4ScaleMax) {
           return false;
         }
-        out[shape.scale_offset + tile * kGroupRows + n] = std::byte{*scale};
+        scale_of(tile)[n] = std::byte{*scale};
       }
     }
     return true;
@@ -117,43 +121,41 @@ struct Group {
 std::optional<PackedView> packed_shape(const Weight& weight) {
   PackedView view{};
   view.tiles = ceil_div(weight.columns, kTileColumns);
-  std::size_t tile_bytes = 0;
-  std::size_t scale_bytes = 0;
   switch (weight.format) {
     case WeightFormat::kBf16:
       view.format = PackedFormat::kBf16;
-      tile_bytes = kTileValues * 2;
-      break;
+      view.group_bytes = view.tiles * tile_bytes(view.format);
+      return view;
     case WeightFormat::kFp8Block:
       if (weight.block % kTileColumns != 0) {
         return std::nullopt;
       }
       view.format = PackedFormat::kFp8;
-      tile_bytes = kTileValues;
-      scale_bytes = view.tiles;
-      break;
+      view.group_bytes = fp8_scale_bytes(view.tiles) + view.tiles * tile_bytes(view.format);
+      return view;
     case WeightFormat::kFp4:
       if (weight.block != kTileColumns) {
         return std::nullopt;
       }
       view.format = PackedFormat::kFp4;
-      tile_bytes = kTileValues / 2;
-      scale_bytes = view.tiles * kGroupRows;
-      break;
+      view.tiles = ceil_div(view.tiles, kUnitTiles) * kUnitTiles;
+      view.group_bytes = view.tiles / kUnitTiles * kUnitBytes;
+      return view;
     default:
       return std::nullopt;
   }
-  view.scale_offset = view.tiles * tile_bytes;
-  view.group_bytes = view.scale_offset + ceil_div(scale_bytes, kAlign) * kAlign;
-  return view;
 }
 
 bool pack_group(const Weight& weight, const PackedView& shape, std::size_t group, std::byte* out) {
   const std::size_t first = group * kGroupRows;
   GALLEY_ASSERT(first < weight.rows);
-  // Scales of missing rows too: their weights are zero whatever the scale.
-  std::fill_n(out, shape.scale_offset, std::byte{0});
-  std::fill(out + shape.scale_offset, out + shape.group_bytes, std::byte{127});
+  std::fill_n(out, shape.group_bytes, std::byte{0});
+  // Scales of what is missing: one, for zero codes are zero at any scale but nan.
+  constexpr std::byte kOne{127};
+  for (std::size_t tile = 0; tile < shape.tiles && shape.format != PackedFormat::kBf16; ++tile) {
+    std::fill_n(out + scale_offset(shape.format, tile),
+                shape.format == PackedFormat::kFp4 ? kGroupRows : 1, kOne);
+  }
   const Group job{weight, shape, first, std::min(kGroupRows, weight.rows - first), out};
   switch (shape.format) {
     case PackedFormat::kBf16:

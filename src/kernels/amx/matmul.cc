@@ -160,8 +160,8 @@ void multiply_few(const PackedView& w, const Activations& x, float* c, std::byte
     if (tile < w.tiles) {
       const std::size_t slot = tile % kSlots;
       for (std::size_t group = 0; group < kGroups; ++group) {
-        wide[slot][group] =
-            wide_tile(w, group, tile, scratch + (slot * kGroupsMax + group) * kWideTileBytes);
+        wide[slot][group] = wide_tile(w, kGroups, group, tile,
+                                      scratch + (slot * kGroupsMax + group) * kWideTileBytes);
       }
     }
     if (tile >= kBehind) {
@@ -207,14 +207,14 @@ void multiply_many(const PackedView& w, const Activations& x, float* c, std::byt
     const std::size_t count = left < kPieceTiles ? left : kPieceTiles;
     const std::byte* wide[kGroupsMax] = {};
     for (std::size_t group = 0; group < kGroups; ++group) {
-      wide[group] =
-          wide_tiles(w, group, first, count, scratch + group * kPieceTiles * kWideTileBytes);
+      wide[group] = wide_tiles(w, kGroups, group, first, count,
+                               scratch + group * kPieceTiles * kWideTileBytes);
     }
     // The next piece of these groups, or the first of those behind them.
-    const std::size_t bytes = tile_bytes(w.format);
     const std::byte* const next =
-        left > count ? w.data + (first + count) * bytes : w.data + kGroups * w.group_bytes;
-    Ahead ahead(next, w.group_bytes, kGroups, kPieceTiles * bytes,
+        w.data +
+        (left > count ? tile_offset(w.format, w.tiles, first + count) : kGroups * w.group_bytes);
+    Ahead ahead(next, w.group_bytes, kGroups, kPieceTiles * (tile_bytes(w.format) + kGroupRows),
                 count * ((x.rows + kBlockRows - 1) / kBlockRows));
     if (whole > 0) {
       configure(kGroupRows, kGroupRows, kGroups);

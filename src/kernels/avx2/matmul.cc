@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <immintrin.h>
 
+#include "kernels/tile-inl.h"
+
 // Products in float32 with fused multiply-add. Output n of a row is two chains, the even and the
 // odd inputs in ascending order, added at the end.
 namespace galley::kernels {
@@ -97,16 +99,17 @@ void widen_fp4(const std::byte* tile, const std::byte* scales, float* out) {
 
 void widen(const PackedView& w, std::size_t group, std::size_t tile, float* out) {
   const std::byte* const data = w.data + group * w.group_bytes;
-  const std::byte* const scales = data + w.scale_offset;
+  const std::byte* const at = data + tile_offset(w.format, w.tiles, tile);
+  const std::byte* const scales = data + scale_offset(w.format, tile);
   switch (w.format) {
     case PackedFormat::kBf16:
-      widen_bf16(data + tile * kTileValues * 2, out);
+      widen_bf16(at, out);
       return;
     case PackedFormat::kFp8:
-      widen_fp8(data + tile * kTileValues, scales + tile, out);
+      widen_fp8(at, scales, out);
       return;
     case PackedFormat::kFp4:
-      widen_fp4(data + tile * kTileValues / 2, scales + tile * kGroupRows, out);
+      widen_fp4(at, scales, out);
       return;
   }
 }

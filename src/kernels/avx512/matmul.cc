@@ -99,7 +99,7 @@ void multiply(
     for (std::size_t tile = 0; tile < w.tiles; tile += kPieceTiles) {
       const std::size_t left = w.tiles - tile;
       const std::size_t count = left < kPieceTiles ? left : kPieceTiles;
-      add_products(x.rows, wide_tiles(w, group, tile, count, scratch), count, x, tile, 0, sums);
+      add_products(x.rows, wide_tiles(w, 1, group, tile, count, scratch), count, x, tile, 0, sums);
     }
     for (std::size_t row = 0; row < x.rows; ++row) {
       const float* const chains = sums + row * kChains * kGroupRows;

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/matmul.h"
+#include "kernels/tile-inl.h"
 
 // Narrow tiles to bfloat16 (packed_weight.h), 16 vectors of 16 outputs x one pair of inputs. Exact:
 // a power-of-two scale is added to the exponent. Included by files with AVX-512 flags only;
@@ -14,12 +15,11 @@ namespace {
 constexpr std::size_t kPairs = kTileColumns / 2;
 constexpr std::size_t kVectorBytes = 64;
 constexpr std::size_t kWideTileBytes = kPairs * kVectorBytes;
-constexpr std::size_t kPrefetchBytes = 4096;  // ahead in the stream of weights
-constexpr int kMantissaBits = 7;              // of bfloat16
-constexpr short kScaleBias = 127;             // of e8m0
+constexpr int kMantissaBits = 7;   // of bfloat16
+constexpr short kScaleBias = 127;  // of e8m0
 
 inline void prefetch(const std::byte* at) {
-  _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
 }
 
 // Value of every e2m1 code, twice: the table is looked up by five bits, the fifth is not ours.
@@ -31,7 +31,11 @@ inline __m512i fp4_table() {
   return _mm512_load_si512(kValues);
 }
 
-inline void widen_fp4(const std::byte* tile, const std::byte* scales, std::byte* out) {
+// `ahead`: what will be wanted soon, as many bytes as the tile has.
+inline void widen_fp4(const std::byte* tile,
+                      const std::byte* scales,
+                      const std::byte* ahead,
+                      std::byte* out) {
   const __m512i table = fp4_table();
   const __m512i magnitude = _mm512_set1_epi16(7);
   // Output n's exponent in both halves of its 32 bits.
@@ -41,7 +45,7 @@ inline void widen_fp4(const std::byte* tile, const std::byte* scales, std::byte*
   exponent =
       _mm512_slli_epi16(_mm512_sub_epi16(exponent, _mm512_set1_epi16(kScaleBias)), kMantissaBits);
   for (std::size_t q = 0; q < kPairs / 4; ++q) {
-    prefetch(tile + q * kVectorBytes);
+    prefetch(ahead + q * kVectorBytes);
     __m512i codes = _mm512_load_si512(tile + q * kVectorBytes);
     for (std::size_t j = 0; j < 4; ++j) {
       const __m512i value = _mm512_permutexvar_epi16(codes, table);
@@ -53,7 +57,10 @@ inline void widen_fp4(const std::byte* tile, const std::byte* scales, std::byte*
   }
 }
 
-inline void widen_fp8(const std::byte* tile, const std::byte* scale, std::byte* out) {
+inline void widen_fp8(const std::byte* tile,
+                      const std::byte* scale,
+                      const std::byte* ahead,
+                      std::byte* out) {
   // Subnormal codes 0 ... 7 times 2^-9.
   alignas(kVectorBytes) static constexpr unsigned short kSubnormals[32] = {
       0x0000, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
@@ -71,7 +78,7 @@ inline void widen_fp8(const std::byte* tile, const std::byte* scale, std::byte* 
   for (std::size_t pair = 0; pair < kPairs; ++pair) {
     const std::byte* const at = tile + pair * kVectorBytes / 2;
     if (pair % 2 == 0) {
-      prefetch(at);
+      prefetch(ahead + pair * kVectorBytes / 2);
     }
     const __m512i codes =
         _mm512_cvtepi8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
@@ -84,31 +91,42 @@ inline void widen_fp8(const std::byte* tile, const std::byte* scale, std::byte* 
   }
 }
 
-inline std::size_t tile_bytes(PackedFormat format) {
-  return format == PackedFormat::kBf16  ? kWideTileBytes
-         : format == PackedFormat::kFp8 ? kTileValues
-                                        : kTileValues / 2;
+// What is asked for while tile `tile` is read: the same group a little further on, or the same
+// place of the group that follows the `groups` being read.
+constexpr std::size_t kAheadBytes = 2048;
+inline const std::byte* ahead_of(const PackedView& w,
+                                 std::size_t groups,
+                                 const std::byte* group,
+                                 std::size_t offset) {
+  const std::size_t at = offset + kAheadBytes;
+  return group + (at < w.group_bytes ? at : at + (groups - 1) * w.group_bytes);
 }
 
-// A tile of a group as bfloat16: where it lies, or widened into `scratch`.
+// Tile `tile` of group `group`, of `groups` that are read side by side, as bfloat16: where it lies,
+// or widened into `scratch`.
 inline const std::byte* wide_tile(const PackedView& w,
+                                  std::size_t groups,
                                   std::size_t group,
                                   std::size_t tile,
                                   std::byte* scratch) {
   const std::byte* const data = w.data + group * w.group_bytes;
-  const std::byte* const scales = data + w.scale_offset;
-  const std::byte* const at = data + tile * tile_bytes(w.format);
+  const std::size_t offset = tile_offset(w.format, w.tiles, tile);
+  const std::byte* const ahead = ahead_of(w, groups, data, offset);
+  const std::byte* const scales = data + scale_offset(w.format, tile);
   switch (w.format) {
     case PackedFormat::kBf16:
       for (std::size_t line = 0; line < kWideTileBytes; line += kVectorBytes) {
-        prefetch(at + line);
+        prefetch(ahead + line);
       }
-      return at;
+      return data + offset;
     case PackedFormat::kFp8:
-      widen_fp8(at, scales + tile, scratch);
+      widen_fp8(data + offset, scales, ahead, scratch);
       return scratch;
     case PackedFormat::kFp4:
-      widen_fp4(at, scales + tile * kGroupRows, scratch);
+      if (tile % kUnitTiles == 0) {
+        prefetch(ahead - kLineBytes);
+      }
+      widen_fp4(data + offset, scales, ahead, scratch);
       return scratch;
   }
   return nullptr;
@@ -116,15 +134,16 @@ inline const std::byte* wide_tile(const PackedView& w,
 
 // Tiles [first, first + count) of a group.
 inline const std::byte* wide_tiles(const PackedView& w,
+                                   std::size_t groups,
                                    std::size_t group,
                                    std::size_t first,
                                    std::size_t count,
                                    std::byte* scratch) {
   if (w.format == PackedFormat::kBf16) {
-    return w.data + group * w.group_bytes + first * kWideTileBytes;
+    return w.data + group * w.group_bytes + tile_offset(w.format, w.tiles, first);
   }
   for (std::size_t i = 0; i < count; ++i) {
-    wide_tile(w, group, first + i, scratch + i * kWideTileBytes);
+    wide_tile(w, groups, group, first + i, scratch + i * kWideTileBytes);
   }
   return scratch;
 }
