@@ -4,6 +4,7 @@
 
 #include "kernels/reference/ops.h"
 #include "model/forward.h"
+#include "model/packing.h"
 
 namespace galley::model {
 
@@ -22,6 +23,7 @@ Network::Network(Checkpoint checkpoint,
                  const Numerics& numerics)
     : checkpoint_(std::move(checkpoint)),
       weights_(std::move(weights)),
+      packed_(pack_in_memory(weights_, device, kPackInMemoryMax)),
       device_(device),
       numerics_(numerics),
       // Rows that keep channels in bfloat16 (V4) lose nothing only where those were rounded.

@@ -145,6 +145,7 @@ class Network {
 
   Checkpoint checkpoint_;
   ModelWeights weights_;
+  std::unique_ptr<kernels::Buffer> packed_;  // what weights_ points into; null: nothing is packed
   kernels::Device& device_;
   Numerics numerics_;
   BlockPool pool_;
