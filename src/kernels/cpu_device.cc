@@ -14,6 +14,8 @@
 #include "base/mutex.h"
 #include "base/serial_executor.h"
 #include "base/worker_pool.h"
+#include "kernels/attention.h"
+#include "kernels/batch_views.h"
 #include "kernels/device.h"
 #include "kernels/formats.h"
 #include "kernels/isa.h"
@@ -23,6 +25,8 @@
 #include "kernels/reference/pack.h"
 #include "kernels/reference/quantise.h"
 #include "kernels/reference/vision.h"
+#include "kernels/row_kernels.h"
+#include "kernels/selection.h"
 
 // The CPU device: products by the kernels of an instruction set, the rest by the reference. Work is
 // split so that each output value is computed by one task, in the order the reference function
@@ -95,6 +99,20 @@ class CpuBuffer final : public Buffer {
   std::size_t size_;
 };
 
+// Null: the reference.
+const RowKernels* row_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::kReference:
+      return nullptr;
+    case Isa::kAvx2:
+      return &kAvx2Rows;
+    case Isa::kAvx512:
+    case Isa::kAmx:
+      return &kAvx512Rows;
+  }
+  std::unreachable();
+}
+
 float rounded(float value, Round round) {
   return round == Round::kBf16 ? round_to_bf16(value) : value;
 }
@@ -107,33 +125,13 @@ void round_all(std::span<float> values, Round round) {
   }
 }
 
-// Which sequence a row of the batch belongs to.
-std::size_t sequence_of(std::span<const SequenceView> sequences, std::size_t row) {
-  std::size_t i = 0;
-  while (row >= sequences[i].batch_begin + sequences[i].batch_rows) {
-    ++i;
-  }
-  return i;
-}
-
-// The row of position p: in the batch when it is there, else in the ring. Null below position 0.
-const float* row_at(const SequenceView& sequence,
-                    const RingView& ring,
-                    const float* batch,
-                    std::int64_t p) {
-  if (p < 0) {
-    return nullptr;
-  }
-  if (p >= sequence.first_position) {
-    const auto t = sequence.batch_begin + static_cast<std::size_t>(p - sequence.first_position);
-    return batch + t * ring.width;
-  }
-  return ring.data + static_cast<std::size_t>(p) % ring.rows * ring.width;
-}
-
 class CpuStream final : public Stream {
  public:
-  CpuStream(int threads, Isa isa) : pool_(threads), product_(isa) {}
+  CpuStream(int threads, Isa isa)
+      : pool_(threads),
+        product_(isa),
+        attention_(pool_, row_kernels(isa)),
+        selection_(pool_, row_kernels(isa)) {}
 
   void record(Event& event) override {
     auto& cpu_event = static_cast<CpuEvent&>(event);
@@ -309,24 +307,11 @@ class CpuStream final : public Stream {
   }
 
   void select(const SelectArgs& a) override {
-    executor_.post([this, a] {
-      const std::size_t rows = batch_rows(a.sequences);
-      pool_.run((rows + kRowsPerTask - 1) / kRowsPerTask, [&](std::size_t task) {
-        const std::size_t end = std::min(rows, (task + 1) * kRowsPerTask);
-        for (std::size_t begin = task * kRowsPerTask; begin < end;) {
-          const SequenceView& sequence = a.sequences[sequence_of(a.sequences, begin)];
-          const std::size_t stop = std::min(end, sequence.batch_begin + sequence.batch_rows);
-          select_rows(a, begin, stop);
-          begin = stop;
-        }
-      });
-    });
+    executor_.post([this, a] { selection_.run(a); });
   }
 
   void attention(const AttentionArgs& a) override {
-    executor_.post([this, a] {
-      pool_.run(batch_rows(a.sequences), [&](std::size_t t) { attend_row(a, t); });
-    });
+    executor_.post([this, a] { attention_.run(a); });
   }
 
   void route(const RouteArgs& a) override {
@@ -504,10 +489,6 @@ class CpuStream final : public Stream {
   }
 
  private:
-  static std::size_t batch_rows(std::span<const SequenceView> sequences) {
-    return sequences.empty() ? 0 : sequences.back().batch_begin + sequences.back().batch_rows;
-  }
-
   template <class F>
   void by_rows(std::size_t rows, F row) {
     executor_.post([this, rows, row] {
@@ -518,129 +499,6 @@ class CpuStream final : public Stream {
         }
       });
     });
-  }
-
-  // Rows [begin, end) of one sequence: each key is unpacked once for all of them.
-  static void select_rows(const SelectArgs& a, std::size_t begin, std::size_t end) {
-    const PagedView& keys = a.keys[sequence_of(a.sequences, begin)];
-    const std::size_t block_size = std::max<std::size_t>(a.candidate_block, 1);
-    std::vector<std::vector<float>> scores;
-    std::vector<float> weights((end - begin) * a.heads);
-    std::int64_t longest = 0;
-    for (std::size_t t = begin; t < end; ++t) {
-      const std::int64_t visible = (a.positions[t] + 1) / a.ratio;
-      longest = std::max(longest, visible);
-      scores.emplace_back(static_cast<std::size_t>(visible),
-                          -std::numeric_limits<float>::infinity());
-      for (std::size_t h = 0; h < a.heads; ++h) {
-        weights[(t - begin) * a.heads + h] = a.weights[t * a.heads + h] * a.weight_scale;
-      }
-    }
-    std::vector<float> key(a.width);
-    for (std::int64_t j = 0; j < longest; ++j) {
-      const auto index = static_cast<std::size_t>(j);
-      bool unpacked = false;
-      for (std::size_t t = begin; t < end; ++t) {
-        std::vector<float>& row = scores[t - begin];
-        if (index >= row.size() || (!a.publish_candidates && !kept(a, t, index / block_size))) {
-          continue;
-        }
-        if (!unpacked) {
-          ref::unpack_row(keys.format, keys.row(j), key);
-          unpacked = true;
-        }
-        row[index] = ref::index_score({a.q + t * a.heads * a.width, a.heads * a.width},
-                                      {weights.data() + (t - begin) * a.heads, a.heads}, key);
-      }
-    }
-    for (std::size_t t = begin; t < end; ++t) {
-      choose(a, t, scores[t - begin]);
-    }
-  }
-
-  static bool kept(const SelectArgs& a, std::size_t t, std::size_t block) {
-    return a.candidates == nullptr ||
-           ((a.candidates[t * a.candidate_stride + block / 8] >> (block % 8)) & 1U) != 0;
-  }
-
-  // Candidates and list of row t from its scores.
-  static void choose(const SelectArgs& a, std::size_t t, std::vector<float>& scores) {
-    std::uint8_t* const candidates =
-        a.candidates == nullptr ? nullptr : a.candidates + t * a.candidate_stride;
-    if (a.publish_candidates && candidates != nullptr) {
-      std::vector<std::uint8_t> positions(scores.size());
-      ref::keep_candidates(scores, a.candidate_block, a.candidate_blocks_kept, positions);
-      std::fill_n(candidates, a.candidate_stride, std::uint8_t{0});
-      for (std::size_t j = 0; j < positions.size(); j += a.candidate_block) {
-        const std::size_t block = j / a.candidate_block;
-        candidates[block / 8] =
-            static_cast<std::uint8_t>(candidates[block / 8] | (positions[j] << (block % 8)));
-      }
-    }
-    const std::vector<std::int32_t> best = ref::top_k(scores, a.top_k);
-    std::int32_t* const list = a.list + t * a.top_k;
-    std::fill(std::ranges::copy(best, list).out, list + a.top_k, -1);
-    if (a.margin != nullptr) {
-      a.margin[t] = std::numeric_limits<float>::infinity();
-      if (scores.size() > a.top_k) {
-        std::ranges::sort(scores, std::ranges::greater{});
-        a.margin[t] = scores[a.top_k - 1] - scores[a.top_k];
-      }
-    }
-  }
-
-  static void attend_row(const AttentionArgs& a, std::size_t t) {
-    const std::size_t i = sequence_of(a.sequences, t);
-    const SequenceView& sequence = a.sequences[i];
-    const std::int64_t p = a.positions[t];
-    std::vector<const float*> keys;
-    const auto window = static_cast<std::int64_t>(a.window);
-    // A draft block hangs behind the last verified position: all its rows share that position's
-    // window.
-    std::int64_t end = a.block_rows_see_all ? sequence.first_position - 1 : p;
-    std::int64_t begin = end - window + 1;
-    if (a.span_begin != nullptr) {
-      begin = std::min(begin, a.span_begin[t]);
-      end = std::max(end, a.span_end[t] - 1);
-    }
-    for (std::int64_t k = std::max({std::int64_t{0}, begin, a.window_begin[t]}); k <= end; ++k) {
-      keys.push_back(row_at(sequence, a.rings[i], a.kv, k));
-    }
-    for (std::size_t r = 0; a.block_rows_see_all && r < sequence.batch_rows; ++r) {
-      keys.push_back(a.kv + (sequence.batch_begin + r) * a.width);
-    }
-    std::vector<float> unpacked;
-    if (!a.compressed.empty()) {
-      append_compressed(a, t, a.compressed[i], keys, unpacked);
-    }
-    for (std::size_t h = 0; h < a.heads; ++h) {
-      const std::size_t at = (t * a.heads + h) * a.width;
-      const std::span<float> out(a.out + at, a.width);
-      ref::attend({a.q + at, a.width}, keys, a.scale, a.sinks[h], out);
-      round_all(out, a.round);
-    }
-  }
-
-  // The compressed rows that row t sees; `unpacked` holds their values.
-  static void append_compressed(const AttentionArgs& a,
-                                std::size_t t,
-                                const PagedView& pages,
-                                std::vector<const float*>& keys,
-                                std::vector<float>& unpacked) {
-    std::vector<std::int64_t> rows;
-    if (a.list == nullptr) {
-      rows.resize(static_cast<std::size_t>((a.positions[t] + 1) / a.ratio));
-      std::iota(rows.begin(), rows.end(), std::int64_t{0});
-    } else {
-      const std::int32_t* const list = a.list + t * a.list_stride;
-      rows.assign(list, std::find(list, list + a.list_stride, -1));
-    }
-    unpacked.resize(rows.size() * a.width);
-    for (std::size_t n = 0; n < rows.size(); ++n) {
-      const std::span<float> row(unpacked.data() + n * a.width, a.width);
-      ref::unpack_row(pages.format, pages.row(rows[n]), row);
-      keys.push_back(row.data());
-    }
   }
 
   void run_linear(const LinearArgs& a) {
@@ -878,6 +736,8 @@ class CpuStream final : public Stream {
 
   WorkerPool pool_;
   Product product_;
+  Attention attention_;
+  Selection selection_;
   // Scratch of the operation that runs.
   MatmulInput input_;
   std::vector<float> activations_;

@@ -71,8 +71,12 @@ void unpack_row(const RowFormat& format, const std::byte* in, std::span<float> r
     case RowCodec::kFp8: {
       const std::byte* const tail = in + format.plain;
       const std::byte* const scales = tail + 2 * (format.width - format.plain);
-      for (std::size_t c = 0; c < format.plain; ++c) {
-        row[c] = kCodes.e4m3[get(in, c)] * kCodes.e8m0[get(scales, c / format.block)];
+      for (std::size_t begin = 0; begin < format.plain; begin += format.block) {
+        const float scale = kCodes.e8m0[get(scales, begin / format.block)];
+        const std::size_t end = std::min(format.plain, begin + format.block);
+        for (std::size_t c = begin; c < end; ++c) {
+          row[c] = kCodes.e4m3[get(in, c)] * scale;
+        }
       }
       for (std::size_t c = format.plain; c < format.width; ++c) {
         std::uint16_t bits = 0;
@@ -85,8 +89,18 @@ void unpack_row(const RowFormat& format, const std::byte* in, std::span<float> r
     case RowCodec::kFp4E4m3: {
       const std::byte* const scales = in + (format.width + 1) / 2;
       const auto& values = format.codec == RowCodec::kFp4 ? kCodes.e8m0 : kCodes.e4m3;
-      for (std::size_t c = 0; c < format.width; ++c) {
-        row[c] = kCodes.e2m1[get(in, c / 2)][c % 2] * values[get(scales, c / format.block)];
+      for (std::size_t begin = 0; begin < format.width; begin += format.block) {
+        const float scale = values[get(scales, begin / format.block)];
+        const std::size_t end = std::min(format.width, begin + format.block);
+        std::size_t c = begin;
+        for (; c % 2 == 0 && c + 1 < end; c += 2) {
+          const auto& pair = kCodes.e2m1[get(in, c / 2)];
+          row[c] = pair[0] * scale;
+          row[c + 1] = pair[1] * scale;
+        }
+        for (; c < end; ++c) {
+          row[c] = kCodes.e2m1[get(in, c / 2)][c % 2] * scale;
+        }
       }
       return;
     }

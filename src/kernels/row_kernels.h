@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+
+// Operations on rows of one instruction set: attention, index scores, long dot products. Plain
+// structs only, for the reason given in matmul.h. Every sum's order is fixed by lengths alone.
+namespace galley::kernels {
+
+// out[h] = sum_j p_j keys[j] with p = softmax with sink of scale * q[h] . keys[j] (spec model 2.4).
+struct AttendRow {
+  const float* q;  // [heads, width]
+  std::size_t heads;
+  std::size_t width;  // a multiple of 16
+  const float* const* keys;
+  std::size_t count;  // may be 0: out is zero
+  float scale;
+  const float* sinks;  // [heads]
+  float* out;          // [heads, width]
+  float* scores;       // scratch [heads, count rounded up to 16]
+};
+
+// scores[j] = sum_h weights[h] * max(0, q[h] . keys[j]) (spec model 4.3, 4.4).
+struct ScoreRows {
+  const float* q;        // [heads, width]
+  const float* weights;  // [heads]
+  std::size_t heads;
+  std::size_t width;  // a multiple of 16
+  const float* keys;  // [count, width]
+  std::size_t count;
+  float* scores;
+};
+
+struct RowKernels {
+  void (*attend)(const AttendRow& row);
+  void (*index_scores)(const ScoreRows& rows);
+  // sum_k a[k] b[k]
+  float (*dot)(const float* a, const float* b, std::size_t count);
+};
+
+extern const RowKernels kAvx2Rows;
+extern const RowKernels kAvx512Rows;
+
+}  // namespace galley::kernels

@@ -1,0 +1,241 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/row_kernels.h"
+
+// RowKernels over `Vec`, 16 float32 side by side, which the including file defines before this: so
+// AVX2 and AVX-512 sum in one order. Everything here has internal linkage (see matmul.h).
+namespace galley::kernels {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr std::size_t kHeadTile = 4;
+constexpr std::size_t kKeyTile = 4;
+
+// e^x for x <= 0: 2^n times a polynomial in r = x - n ln 2, |r| <= ln 2 / 2 (Taylor to r^7 / 7!,
+// relative error below 2^-24). Below -87 the result would leave the normal numbers: 0.
+inline Vec exponential(Vec x) {
+  const Vec n = round(mul(x, set(1.44269504F)));
+  Vec r = fma(n, set(-0.693359375F), x);  // ln 2 in two parts, the first exact in a product with n
+  r = fma(n, set(2.12194440e-4F), r);
+  Vec p = set(1.0F / 5040.0F);
+  p = fma(p, r, set(1.0F / 720.0F));
+  p = fma(p, r, set(1.0F / 120.0F));
+  p = fma(p, r, set(1.0F / 24.0F));
+  p = fma(p, r, set(1.0F / 6.0F));
+  p = fma(p, r, set(0.5F));
+  p = fma(p, r, set(1.0F));
+  p = fma(p, r, set(1.0F));
+  return zero_below(x, -87.0F, times_power(p, n));
+}
+
+// dots[h][j] = q[h] . keys[j] for a tile of heads and keys.
+template <std::size_t Heads, std::size_t Keys>
+void dot_tile(const float* q,
+              std::size_t width,
+              const float* const* keys,
+              float (&dots)[Heads][Keys]) {
+  Vec acc[Heads][Keys];
+  for (auto& row : acc) {
+    for (Vec& sum : row) {
+      sum = set(0.0F);
+    }
+  }
+  for (std::size_t c = 0; c < width; c += kLanes) {
+    Vec key[Keys];
+    for (std::size_t j = 0; j < Keys; ++j) {
+      key[j] = load(keys[j] + c);
+    }
+    for (std::size_t h = 0; h < Heads; ++h) {
+      const Vec value = load(q + h * width + c);
+      for (std::size_t j = 0; j < Keys; ++j) {
+        acc[h][j] = fma(value, key[j], acc[h][j]);
+      }
+    }
+  }
+  for (std::size_t h = 0; h < Heads; ++h) {
+    for (std::size_t j = 0; j < Keys; ++j) {
+      dots[h][j] = sum_lanes(acc[h][j]);
+    }
+  }
+}
+
+template <std::size_t Heads>
+void score_keys(const AttendRow& row, std::size_t head, std::size_t stride) {
+  const float* const q = row.q + head * row.width;
+  float* const scores = row.scores + head * stride;
+  std::size_t j = 0;
+  for (; j + kKeyTile <= row.count; j += kKeyTile) {
+    float dots[Heads][kKeyTile];
+    dot_tile(q, row.width, row.keys + j, dots);
+    for (std::size_t h = 0; h < Heads; ++h) {
+      for (std::size_t i = 0; i < kKeyTile; ++i) {
+        scores[h * stride + j + i] = dots[h][i] * row.scale;
+      }
+    }
+  }
+  for (; j < row.count; ++j) {
+    float dots[Heads][1];
+    dot_tile(q, row.width, row.keys + j, dots);
+    for (std::size_t h = 0; h < Heads; ++h) {
+      scores[h * stride + j] = dots[h][0] * row.scale;
+    }
+  }
+}
+
+// Scores of one head to e^(score - largest), those behind the last key to 0; returns their sum with
+// the sink's.
+float soften(float* scores, std::size_t count, std::size_t stride, float sink) {
+  constexpr float kLowest = -3.0e38F;
+  for (std::size_t j = count; j < stride; ++j) {
+    scores[j] = kLowest;
+  }
+  Vec largest = set(sink);
+  for (std::size_t j = 0; j < stride; j += kLanes) {
+    largest = maximum(largest, load(scores + j));
+  }
+  const float top = max_lanes(largest);
+  // The sink counts in the first lane alone.
+  float first[kLanes] = {sink};
+  for (std::size_t lane = 1; lane < kLanes; ++lane) {
+    first[lane] = kLowest;
+  }
+  Vec sum = exponential(sub(load(first), set(top)));
+  for (std::size_t j = 0; j < stride; j += kLanes) {
+    const Vec e = exponential(sub(load(scores + j), set(top)));
+    store(scores + j, e);
+    sum = add(sum, e);
+  }
+  return sum_lanes(sum);
+}
+
+// out[h][c ...] = sum_j e_j keys[j][c ...] / total over all keys in order, for a tile of heads and
+// of channels.
+template <std::size_t Heads, std::size_t Vectors>
+void mix_tile(const AttendRow& row,
+              const float (&totals)[Heads],
+              std::size_t head,
+              std::size_t stride,
+              std::size_t channel) {
+  Vec acc[Heads][Vectors];
+  for (auto& out : acc) {
+    for (Vec& sum : out) {
+      sum = set(0.0F);
+    }
+  }
+  const float* const e = row.scores + head * stride;
+  for (std::size_t j = 0; j < row.count; ++j) {
+    Vec key[Vectors];
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      key[v] = load(row.keys[j] + channel + v * kLanes);
+    }
+    for (std::size_t h = 0; h < Heads; ++h) {
+      const Vec weight = set(e[h * stride + j]);
+      for (std::size_t v = 0; v < Vectors; ++v) {
+        acc[h][v] = fma(weight, key[v], acc[h][v]);
+      }
+    }
+  }
+  for (std::size_t h = 0; h < Heads; ++h) {
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      store(row.out + (head + h) * row.width + channel + v * kLanes,
+            divide(acc[h][v], set(totals[h])));
+    }
+  }
+}
+
+template <std::size_t Heads>
+void attend_heads(const AttendRow& row, std::size_t head, std::size_t stride) {
+  score_keys<Heads>(row, head, stride);
+  float totals[Heads];
+  for (std::size_t h = 0; h < Heads; ++h) {
+    totals[h] = soften(row.scores + (head + h) * stride, row.count, stride, row.sinks[head + h]);
+  }
+  std::size_t channel = 0;
+  for (; channel + 4 * kLanes <= row.width; channel += 4 * kLanes) {
+    mix_tile<Heads, 4>(row, totals, head, stride, channel);
+  }
+  for (; channel < row.width; channel += kLanes) {
+    mix_tile<Heads, 1>(row, totals, head, stride, channel);
+  }
+}
+
+void attend(const AttendRow& row) {
+  const std::size_t stride = (row.count + kLanes - 1) / kLanes * kLanes;
+  std::size_t head = 0;
+  for (; head + kHeadTile <= row.heads; head += kHeadTile) {
+    attend_heads<kHeadTile>(row, head, stride);
+  }
+  for (; head < row.heads; ++head) {
+    attend_heads<1>(row, head, stride);
+  }
+}
+
+template <std::size_t Keys>
+void score_tile(const ScoreRows& rows, std::size_t first) {
+  const float* keys[Keys];
+  float sums[Keys] = {};
+  for (std::size_t j = 0; j < Keys; ++j) {
+    keys[j] = rows.keys + (first + j) * rows.width;
+  }
+  const auto add_heads = [&]<std::size_t Heads>(std::size_t head, float(&dots)[Heads][Keys]) {
+    dot_tile(rows.q + head * rows.width, rows.width, keys, dots);
+    for (std::size_t h = 0; h < Heads; ++h) {
+      for (std::size_t j = 0; j < Keys; ++j) {
+        sums[j] += (dots[h][j] > 0.0F ? dots[h][j] : 0.0F) * rows.weights[head + h];
+      }
+    }
+  };
+  std::size_t head = 0;
+  for (; head + kHeadTile <= rows.heads; head += kHeadTile) {
+    float dots[kHeadTile][Keys];
+    add_heads(head, dots);
+  }
+  for (; head < rows.heads; ++head) {
+    float dots[1][Keys];
+    add_heads(head, dots);
+  }
+  for (std::size_t j = 0; j < Keys; ++j) {
+    rows.scores[first + j] = sums[j];
+  }
+}
+
+void index_scores(const ScoreRows& rows) {
+  std::size_t j = 0;
+  for (; j + kKeyTile <= rows.count; j += kKeyTile) {
+    score_tile<kKeyTile>(rows, j);
+  }
+  for (; j < rows.count; ++j) {
+    score_tile<1>(rows, j);
+  }
+}
+
+// Four sums side by side, added pairwise; what does not fill a vector comes last.
+float dot(const float* a, const float* b, std::size_t count) {
+  constexpr std::size_t kChains = 4;
+  Vec acc[kChains];
+  for (Vec& sum : acc) {
+    sum = set(0.0F);
+  }
+  std::size_t k = 0;
+  for (; k + kChains * kLanes <= count; k += kChains * kLanes) {
+    for (std::size_t chain = 0; chain < kChains; ++chain) {
+      const std::size_t at = k + chain * kLanes;
+      acc[chain] = fma(load(a + at), load(b + at), acc[chain]);
+    }
+  }
+  for (; k + kLanes <= count; k += kLanes) {
+    acc[0] = fma(load(a + k), load(b + k), acc[0]);
+  }
+  float rest = 0.0F;
+  for (; k < count; ++k) {
+    rest += a[k] * b[k];
+  }
+  return sum_lanes(add(add(acc[0], acc[1]), add(acc[2], acc[3]))) + rest;
+}
+
+constexpr RowKernels kRows = {attend, index_scores, dot};
+
+}  // namespace
+}  // namespace galley::kernels
