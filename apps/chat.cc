@@ -284,6 +284,7 @@ Result<bool> chat(const Flags& flags) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
   const RealClock clock;
   GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, {}, clock));
+  report_packed(model.packed);
   recipe::CodecOptions options;
   options.models = {{model.name, model.version}};
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),

@@ -109,6 +109,7 @@ void add_model(CLI::App& galley, int& exit_code) {
   add_command(*model, "check", "Runs a golden set and compares every value.", "SET",
               "Folder that holds v4/, v41/, ops/ and MANIFEST.json.", check, exit_code);
   add_model_eval(*model, exit_code);
+  add_model_pack(*model, exit_code);
   add_model_synth(*model, exit_code);
 }
 

@@ -294,7 +294,11 @@ Result<bool> evaluate(const Flags& flags) {
   for (const std::string& name : flags.modes) {
     modes.push_back(*std::ranges::find(all, name, &Mode::name));
     // What cannot be computed for this model is said before hours are spent.
-    GALLEY_CHECK_OK(load_model(flags.model, flags.tokenizer, modes.back().options, clock));
+    GALLEY_TRY(const LoadedModel model,
+               load_model(flags.model, flags.tokenizer, modes.back().options, clock));
+    if (modes.size() == 1) {
+      report_packed(model.packed);
+    }
   }
   std::error_code error;
   if (std::filesystem::equivalent(suite_path(flags), flags.wrong, error)) {

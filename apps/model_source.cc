@@ -1,9 +1,12 @@
 #include "apps/model_source.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <fmt/core.h>
 #include <utility>
 
+#include "apps/pack_folder.h"
 #include "apps/tokenizer_choice.h"
 #include "base/cpu_count.h"
 #include "base/entropy.h"
@@ -35,6 +38,18 @@ std::string folder_name(const fs::path& directory) {
   return whole.filename().empty() ? "model" : whole.filename().string();
 }
 
+PackedMatrices describe(const model::PackedWeights& packed, const std::string& directory) {
+  PackedMatrices out{.form = packed.form,
+                     .bytes = packed.bytes,
+                     .file = packed.file.string(),
+                     .refused = packed.refused,
+                     .hint = {}};
+  if (packed.form == model::PackedForm::kNone && packed.bytes > 0) {
+    out.hint = "galley model pack " + directory;
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<LoadedModel> load_model(const std::string& directory,
@@ -44,7 +59,9 @@ Result<LoadedModel> load_model(const std::string& directory,
   LoadedModel model;
   GALLEY_TRY(model.isa, kernels::choose_isa(kernels::wanted_isa()));
   model.device = kernels::create_cpu_device(cpu_count(), model.isa);
-  GALLEY_TRY(auto network, model::Network::load(directory, *model.device, {}));
+  GALLEY_TRY(auto network, model::Network::load(directory, *model.device, {},
+                                                pack_folder().value_or(fs::path())));
+  model.packed = describe(network->packed(), directory);
   GALLEY_TRY(model.tokenizer_path, find_tokenizer(directory, tokenizer));
   GALLEY_TRY(model.tokenizer, choose_tokenizer(model.tokenizer_path));
   model.name = folder_name(directory);
@@ -55,6 +72,15 @@ Result<LoadedModel> load_model(const std::string& directory,
   GALLEY_TRY(model.source, engine::SingleSequenceSource::create(std::move(network), model.tokenizer,
                                                                 clock, std::move(options)));
   return model;
+}
+
+void report_packed(const PackedMatrices& packed) {
+  if (!packed.refused.empty()) {
+    fmt::print(stderr, "galley: {} is not used: {}\n", packed.file, packed.refused);
+  }
+  if (!packed.hint.empty()) {
+    fmt::print(stderr, "galley: `{}` once makes every answer of this model faster\n", packed.hint);
+  }
 }
 
 }  // namespace galley::apps

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -8,18 +9,29 @@
 #include "engine/single_sequence.h"
 #include "kernels/device.h"
 #include "kernels/isa.h"
+#include "model/packing.h"
 #include "recipe/conversation.h"
 #include "recipe/tokenizer.h"
 
 // A checkpoint, ready to answer: what `serve --model` and `chat` share.
 namespace galley::apps {
 
+// Where its matrices lie as products read them (model/packing.h).
+struct PackedMatrices {
+  model::PackedForm form{};
+  std::size_t bytes{};
+  std::string file;     // the pack file, there or not
+  std::string refused;  // why it is not used although there is one; else empty
+  std::string hint;     // a command that makes the model faster; empty: there is none
+};
+
 struct LoadedModel {
   std::string name;  // of its folder
   recipe::ModelVersion version{};
   std::string tokenizer_path;
   std::shared_ptr<const recipe::Tokenizer> tokenizer;  // shared with the codec
-  kernels::Isa isa{};  // of the kernels that compute it
+  kernels::Isa isa{};                                  // of the kernels that compute it
+  PackedMatrices packed;
   std::unique_ptr<kernels::Device> device;
   std::unique_ptr<engine::SingleSequenceSource> source;  // last: uses the device
 };
@@ -30,5 +42,9 @@ struct LoadedModel {
                                              const std::string& tokenizer,
                                              engine::SingleSequenceOptions options,
                                              const Clock& clock);
+
+// What somebody at a terminal should know of them, on standard error: why a pack file is not used,
+// and how to make one. Mostly nothing.
+void report_packed(const PackedMatrices& packed);
 
 }  // namespace galley::apps

@@ -1,17 +1,16 @@
-#include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
 #include "apps/commands.h"
 #include "apps/input.h"
 #include "apps/number_flag.h"
+#include "apps/progress_bar.h"
 #include "apps/tokenizer_choice.h"
 #include "base/units.h"
 #include "model/synth.h"
@@ -27,29 +26,6 @@ struct Flags {
   std::uint64_t seed = 0;
   model::SynthOptions options;
   std::string out;
-};
-
-// One line on a terminal that is written over; nothing elsewhere.
-class ProgressBar {
- public:
-  void show(std::uint64_t done, std::uint64_t total) {
-    constexpr std::uint64_t kSteps = 200;
-    constexpr std::size_t kWidth = 40;
-    const std::uint64_t step = done * kSteps / total;
-    if (::isatty(STDERR_FILENO) == 0 || step == shown_) {
-      return;
-    }
-    shown_ = step;
-    const std::size_t filled = static_cast<std::size_t>(step) * kWidth / kSteps;
-    fmt::print(stderr, "\r[{:#>{}}{:.>{}}] {:5.1f} %  {:.2f} of {:.2f} GB{}", "", filled, "",
-               kWidth - filled, 100.0 * static_cast<double>(done) / static_cast<double>(total),
-               static_cast<double>(done) / 1e9, static_cast<double>(total) / 1e9,
-               done == total ? "\n" : "");
-    std::fflush(stderr);
-  }
-
- private:
-  std::uint64_t shown_ = ~std::uint64_t{0};
 };
 
 Result<void> synth(Flags flags) {

@@ -79,6 +79,27 @@ Result<std::unique_ptr<gateway::Codec>> make_codec(const Config& config, const A
   return gateway::Codec::create(answerer.tokenizer, std::move(options), context);
 }
 
+void log_packed(Log& log, const PackedMatrices& packed) {
+  if (!packed.refused.empty()) {
+    log.warn("pack file not used", {{"path", packed.file}, {"reason", packed.refused}});
+  }
+  switch (packed.form) {
+    case model::PackedForm::kFile:
+      log.info("matrices come from a pack file", {{"path", packed.file}, {"bytes", packed.bytes}});
+      return;
+    case model::PackedForm::kMemory:
+      log.info("matrices are packed in memory", {{"bytes", packed.bytes}});
+      return;
+    case model::PackedForm::kNone:
+      break;
+  }
+  if (packed.hint.empty()) {
+    log.info("matrices have no packed form");
+  } else {
+    log.warn("matrices are packed on the way, which is slow", {{"faster_after", packed.hint}});
+  }
+}
+
 Result<void> write_port(const std::string& path, std::uint16_t port) {
   // Under another name first: whoever waits for the file never reads half of it.
   const std::string part = path + ".part";
@@ -143,6 +164,7 @@ Result<void> serve(const Config& config) {
   if (answerer.model) {
     log.info("model loaded",
              {{"model", answerer.model->name}, {"isa", kernels::isa_name(answerer.model->isa)}});
+    log_packed(log, answerer.model->packed);
   }
   recipe::RandomIds ids(entropy_seed());
   gateway::Routes routes({.codec = *codec,

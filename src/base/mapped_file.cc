@@ -21,7 +21,8 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access ac
   // Not blocking: a pipe given by mistake must not hang the start.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
-    return system_error(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, path);
+    const bool missing = errno == ENOENT || errno == ENOTDIR;
+    return system_error(missing ? Code::kNotFound : Code::kUnavailable, path);
   }
   struct stat status{};
   if (::fstat(file, &status) != 0) {
@@ -30,6 +31,9 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access ac
     return error;
   }
   MappedFile mapped;
+  constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
+  mapped.modified_ns_ = static_cast<std::uint64_t>(status.st_mtim.tv_sec) * kNsPerSecond +
+                        static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
   if (!S_ISREG(status.st_mode)) {
     ::close(file);
     return fail(Code::kInvalidArgument, "is not a regular file", path.string());
@@ -53,11 +57,14 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Access ac
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      modified_ns_(std::exchange(other.modified_ns_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(modified_ns_, other.modified_ns_);
   return *this;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -26,10 +27,13 @@ class MappedFile {
   ~MappedFile();
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // When the file was changed last, as of opening: nanoseconds since 1970, modulo 2^64.
+  [[nodiscard]] std::uint64_t modified_ns() const { return modified_ns_; }
 
  private:
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::uint64_t modified_ns_ = 0;
 };
 
 }  // namespace galley

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "kernels/matmul.h"
@@ -20,6 +21,9 @@
 // pair by pair; the narrow ones widen to it with a shift and a table. Missing rows, inputs and
 // tiles are zero codes. A group is read from front to back, so one stream of memory feeds a core.
 namespace galley::kernels {
+
+// Raised with every change of the bytes above: files that keep packed matrices are then made anew.
+inline constexpr std::uint32_t kPackedLayout = 1;
 
 // Where the products of `weight` would lie; null when its format or block sizes have no packed
 // form.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <xxhash.h>
 
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "kernels/formats.h"
+#include "kernels/packed_weight.h"
 #include "model/arithmetic.h"
 #include "model/engram.h"
 #include "model/tensor_names.h"
@@ -265,6 +267,32 @@ Result<std::map<std::string, std::string>> read_index(const fs::path& directory)
   return files;
 }
 
+// XXH3 with 128 bits over fields: a number is 8 bytes, least significant first; a text its length
+// as a number, then its bytes.
+class FieldHash {
+ public:
+  FieldHash() { XXH3_128bits_reset(state_.get()); }
+  void add_number(std::uint64_t value) { update(&value, sizeof(value)); }
+  void add_text(std::string_view text) {
+    add_number(text.size());
+    update(text.data(), text.size());
+  }
+  [[nodiscard]] std::string hex() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  void update(const void* bytes, std::size_t count) {
+    XXH3_128bits_update(state_.get(), bytes, count);
+  }
+
+  std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
+};
+
 template <class T>
 T load(std::span<const std::byte> bytes, std::size_t index) {
   T value;
@@ -394,7 +422,11 @@ Result<Checkpoint> Checkpoint::open(const fs::path& directory) {
 Result<Checkpoint> Checkpoint::read(const fs::path& directory) {
   Checkpoint out;
   out.directory_ = directory;
-  GALLEY_TRY(ModelConfig config, load_config(directory));
+  GALLEY_TRY(out.config_text_, read_config(directory));
+  Result<ModelConfig> config = parse_config(out.config_text_);
+  if (!config) {
+    return in_step((directory / "config.json").string(), std::move(config).error());
+  }
   GALLEY_TRY(out.index_, read_index(directory));
   std::set<std::string> shards;
   for (const auto& [tensor, file] : out.index_) {
@@ -414,7 +446,7 @@ Result<Checkpoint> Checkpoint::read(const fs::path& directory) {
       stages.insert(rest.substr(0, rest.find('.')));
     }
   }
-  Result<ModelPlan> plan = make_plan(std::move(config), static_cast<int>(stages.size()));
+  Result<ModelPlan> plan = make_plan(std::move(*config), static_cast<int>(stages.size()));
   if (!plan) {
     Error error = std::move(plan).error();
     error.where = (directory / "config.json").string() + ": " + error.where;
@@ -450,6 +482,22 @@ Result<void> Checkpoint::add_file(const fs::path& path) {
 const TensorView* Checkpoint::find(std::string_view released_name) const {
   const auto it = stored_.find(released_name);
   return it == stored_.end() ? nullptr : &it->second.view;
+}
+
+std::string Checkpoint::fingerprint() const {
+  FieldHash hash;
+  hash.add_text("galley packed weights");
+  hash.add_number(kernels::kPackedLayout);
+  hash.add_text(config_text_);
+  hash.add_number(files_.size());
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    hash.add_text(paths_[i].filename().string());
+    hash.add_number(files_[i].file().bytes().size());
+    hash.add_number(files_[i].file().modified_ns());
+    const std::span<const std::byte> header = files_[i].header();
+    hash.add_text({reinterpret_cast<const char*>(header.data()), header.size()});
+  }
+  return hash.hex();
 }
 
 Checkpoint::Sizes Checkpoint::sizes() const {

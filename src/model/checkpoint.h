@@ -59,6 +59,12 @@ class Checkpoint {
   // The same matrix left on disk, to be read by row. Error: the file cannot be opened again.
   [[nodiscard]] Result<kernels::DiskTable> disk_table(std::string_view name) const;
 
+  // Names what the packed forms of its matrices are made from, 32 hex digits: their layout
+  // (kernels/packed_weight.h), config.json, and name, size, time of change and header of every
+  // file, as they were when it was opened. Bytes of tensors are not read, nor is the directory's
+  // name part of it; docs/formats/packed_weights.md has the exact bytes.
+  [[nodiscard]] std::string fingerprint() const;
+
   // Bytes of all tensors: engram tables; those that were copied because the file keeps them
   // transposed; the others.
   struct Sizes {
@@ -101,6 +107,7 @@ class Checkpoint {
   [[nodiscard]] std::vector<Problem> engram_problems() const;
 
   std::filesystem::path directory_;
+  std::string config_text_;
   ModelPlan plan_;
   std::vector<Safetensors> files_;
   std::vector<std::filesystem::path> paths_;

@@ -446,13 +446,16 @@ Result<ModelConfig> parse_config(std::string_view json) {
 }
 
 Result<ModelConfig> load_config(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "config.json";
-  GALLEY_TRY(const std::string text, read_file(path.string(), Bytes(kConfigBytesMax)));
+  GALLEY_TRY(const std::string text, read_config(directory));
   Result<ModelConfig> config = parse_config(text);
   if (!config) {
-    return in_step(path.string(), std::move(config).error());
+    return in_step((directory / "config.json").string(), std::move(config).error());
   }
   return config;
+}
+
+Result<std::string> read_config(const std::filesystem::path& directory) {
+  return read_file((directory / "config.json").string(), Bytes(kConfigBytesMax));
 }
 
 }  // namespace galley::model

@@ -125,5 +125,7 @@ inline constexpr std::size_t kConfigBytesMax = std::size_t{4} << 20U;
 // expectation.
 [[nodiscard]] Result<ModelConfig> parse_config(std::string_view json);
 [[nodiscard]] Result<ModelConfig> load_config(const std::filesystem::path& directory);
+// The text of config.json.
+[[nodiscard]] Result<std::string> read_config(const std::filesystem::path& directory);
 
 }  // namespace galley::model

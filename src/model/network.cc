@@ -4,26 +4,28 @@
 
 #include "kernels/reference/ops.h"
 #include "model/forward.h"
-#include "model/packing.h"
 
 namespace galley::model {
 
 Result<std::unique_ptr<Network>> Network::load(const std::filesystem::path& directory,
                                                kernels::Device& device,
-                                               const Numerics& numerics) {
+                                               const Numerics& numerics,
+                                               const std::filesystem::path& pack_directory) {
   GALLEY_TRY(Checkpoint checkpoint, Checkpoint::open(directory));
   GALLEY_TRY(ModelWeights weights, bind_weights(checkpoint));
+  PackedWeights packed = provide_packed(weights, checkpoint, device, pack_directory);
   return std::unique_ptr<Network>(
-      new Network(std::move(checkpoint), std::move(weights), device, numerics));
+      new Network(std::move(checkpoint), std::move(weights), std::move(packed), device, numerics));
 }
 
 Network::Network(Checkpoint checkpoint,
                  ModelWeights weights,
+                 PackedWeights packed,
                  kernels::Device& device,
                  const Numerics& numerics)
     : checkpoint_(std::move(checkpoint)),
       weights_(std::move(weights)),
-      packed_(pack_in_memory(weights_, device, kPackInMemoryMax)),
+      packed_(std::move(packed)),
       device_(device),
       numerics_(numerics),
       // Rows that keep channels in bfloat16 (V4) lose nothing only where those were rounded.

@@ -12,6 +12,7 @@
 #include "kernels/device.h"
 #include "model/arena.h"
 #include "model/checkpoint.h"
+#include "model/packing.h"
 #include "model/plan.h"
 #include "model/sequence.h"
 #include "model/vision.h"
@@ -105,13 +106,16 @@ struct StepContext;
 // The network on one device. Not thread-safe: one forward at a time.
 class Network {
  public:
+  // Uses the checkpoint's pack file when there is one in `pack_directory`; empty: looks for none.
   static Result<std::unique_ptr<Network>> load(const std::filesystem::path& directory,
                                                kernels::Device& device,
-                                               const Numerics& numerics);
+                                               const Numerics& numerics,
+                                               const std::filesystem::path& pack_directory = {});
 
   [[nodiscard]] const ModelPlan& plan() const { return checkpoint_.plan(); }
   [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
   [[nodiscard]] const Numerics& numerics() const { return numerics_; }
+  [[nodiscard]] const PackedWeights& packed() const { return packed_; }
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
   // Null when the checkpoint has no vision tower.
   [[nodiscard]] VisionTower* vision() { return vision_ ? &*vision_ : nullptr; }
@@ -137,6 +141,7 @@ class Network {
  private:
   Network(Checkpoint checkpoint,
           ModelWeights weights,
+          PackedWeights packed,
           kernels::Device& device,
           const Numerics& numerics);
 
@@ -145,7 +150,7 @@ class Network {
 
   Checkpoint checkpoint_;
   ModelWeights weights_;
-  std::unique_ptr<kernels::Buffer> packed_;  // what weights_ points into; null: nothing is packed
+  PackedWeights packed_;  // what weights_ points into
   kernels::Device& device_;
   Numerics numerics_;
   BlockPool pool_;

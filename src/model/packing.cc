@@ -1,11 +1,13 @@
 #include "model/packing.h"
 
 #include <optional>
+#include <utility>
 
 #include "base/ceil_div.h"
 #include "base/cpu_count.h"
 #include "base/worker_pool.h"
 #include "kernels/packed_weight.h"
+#include "model/pack_file.h"
 
 namespace galley::model {
 namespace {
@@ -89,24 +91,37 @@ void pack_matrix(kernels::Weight& matrix, std::byte* out) {
   matrix.packed = groups > 0 ? out : nullptr;
 }
 
-std::unique_ptr<kernels::Buffer> pack_in_memory(ModelWeights& weights,
-                                                kernels::Device& device,
-                                                std::size_t bytes_max) {
+PackedWeights provide_packed(ModelWeights& weights,
+                             const Checkpoint& checkpoint,
+                             kernels::Device& device,
+                             const std::filesystem::path& directory,
+                             std::size_t memory_max) {
+  PackedWeights out;
   const std::vector<kernels::Weight*> matrices = product_matrices(weights);
   std::vector<std::size_t> offsets;
-  std::size_t all = 0;
   for (const kernels::Weight* const matrix : matrices) {
-    offsets.push_back(all);
-    all += packed_bytes(*matrix);
+    offsets.push_back(out.bytes);
+    out.bytes += packed_bytes(*matrix);
   }
-  if (all == 0 || all > bytes_max) {
-    return nullptr;
+  bool has_file = false;
+  if (!directory.empty() && out.bytes > 0) {
+    const std::string key = checkpoint.fingerprint();
+    out.file = pack_file_path(directory, key);
+    if (auto mapped = map_pack_file(out.file, key, matrices)) {
+      out.mapped = std::move(*mapped);
+      has_file = true;
+    } else if (mapped.error().code != Code::kNotFound) {
+      out.refused = std::move(mapped.error().what);
+    }
   }
-  std::unique_ptr<kernels::Buffer> buffer = device.allocate(all);
-  WorkerPool pool(cpu_count());
-  pool.run(matrices.size(),
-           [&](std::size_t i) { pack_matrix(*matrices[i], buffer->data() + offsets[i]); });
-  return buffer;
+  out.form = choose_packed_form(out.bytes, memory_max, has_file);
+  if (out.form == PackedForm::kMemory) {
+    out.memory = device.allocate(out.bytes);
+    WorkerPool pool(cpu_count());
+    pool.run(matrices.size(),
+             [&](std::size_t i) { pack_matrix(*matrices[i], out.memory->data() + offsets[i]); });
+  }
+  return out;
 }
 
 }  // namespace galley::model

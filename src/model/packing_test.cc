@@ -48,8 +48,10 @@ TEST_P(Packing, EveryMatrixOnceAndNoTable) {
 }
 
 TEST_P(Packing, LoadingPointsThemAtTheirPackedForm) {
-  const auto buffer = pack_in_memory(weights_, *device_, kPackInMemoryMax);
-  ASSERT_NE(buffer, nullptr);
+  const PackedWeights packed = provide_packed(weights_, checkpoint_, *device_, {});
+  EXPECT_EQ(packed.form, PackedForm::kMemory);
+  EXPECT_TRUE(packed.file.empty());
+  ASSERT_NE(packed.memory, nullptr);
   std::size_t bytes = 0;
   for (const kernels::Weight* const matrix : product_matrices(weights_)) {
     if (packed_bytes(*matrix) == 0) {
@@ -57,20 +59,34 @@ TEST_P(Packing, LoadingPointsThemAtTheirPackedForm) {
       EXPECT_EQ(matrix->packed, nullptr);
       continue;
     }
-    EXPECT_EQ(matrix->packed, buffer->data() + bytes);
+    EXPECT_EQ(matrix->packed, packed.memory->data() + bytes);
     bytes += packed_bytes(*matrix);
   }
-  EXPECT_EQ(buffer->size(), bytes);
+  EXPECT_EQ(packed.memory->size(), bytes);
+  EXPECT_EQ(packed.bytes, bytes);
 }
 
 TEST_P(Packing, AboveTheLimitNothingIsPacked) {
-  const auto whole = pack_in_memory(weights_, *device_, kPackInMemoryMax);
+  const std::size_t bytes = provide_packed(weights_, checkpoint_, *device_, {}).bytes;
   ModelWeights others = bind_weights(checkpoint_).value();
-  EXPECT_EQ(pack_in_memory(others, *device_, whole->size() - 1), nullptr);
+  const PackedWeights none = provide_packed(others, checkpoint_, *device_, {}, bytes - 1);
+  EXPECT_EQ(none.form, PackedForm::kNone);
+  EXPECT_EQ(none.memory, nullptr);
   for (const kernels::Weight* const matrix : product_matrices(others)) {
     EXPECT_EQ(matrix->packed, nullptr);
   }
-  EXPECT_NE(pack_in_memory(others, *device_, whole->size()), nullptr);
+  EXPECT_EQ(provide_packed(others, checkpoint_, *device_, {}, bytes).form, PackedForm::kMemory);
+}
+
+TEST(PackedFormPolicy, AFileFirstThenMemoryThenNone) {
+  constexpr std::size_t kMax = 100;
+  EXPECT_EQ(choose_packed_form(0, kMax, false), PackedForm::kNone);
+  EXPECT_EQ(choose_packed_form(0, kMax, true), PackedForm::kNone);
+  for (const std::size_t bytes : {std::size_t{1}, kMax, kMax + 1, ~std::size_t{0}}) {
+    EXPECT_EQ(choose_packed_form(bytes, kMax, true), PackedForm::kFile);
+    EXPECT_EQ(choose_packed_form(bytes, kMax, false),
+              bytes <= kMax ? PackedForm::kMemory : PackedForm::kNone);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Packing, testing::Values("v4", "v41"));

@@ -177,6 +177,12 @@ Result<Safetensors> Safetensors::open(const std::filesystem::path& path) {
   return out;
 }
 
+std::span<const std::byte> Safetensors::header() const {
+  std::uint64_t length = 0;
+  std::memcpy(&length, file_.bytes().data(), sizeof(length));  // open() has compared it
+  return file_.bytes().first(sizeof(length) + length);
+}
+
 const TensorView* Safetensors::find(std::string_view tensor) const {
   const auto it = tensors_.find(tensor);
   return it == tensors_.end() ? nullptr : &it->second;

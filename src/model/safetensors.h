@@ -55,6 +55,9 @@ class Safetensors {
     return tensors_;
   }
   [[nodiscard]] const TensorView* find(std::string_view name) const;
+  [[nodiscard]] const MappedFile& file() const { return file_; }
+  // What stands before the tensors: the header and its length in front.
+  [[nodiscard]] std::span<const std::byte> header() const;
   // Where `view`, a tensor of this file, begins in it.
   [[nodiscard]] std::uint64_t offset_of(const TensorView& view) const {
     return static_cast<std::uint64_t>(view.bytes.data() - file_.bytes().data());

@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -302,6 +303,114 @@ class VerifyTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0)
             self.assertTrue(done.stdout.startswith(f"{tokenizer} is missing"), done.stdout)
             self.assertTrue(done.stdout.endswith("\n0 problems\n"), done.stdout)
+
+
+class PackTest(unittest.TestCase):
+    """`galley model pack`: the file, who uses it, and what goes wrong."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.model = synth(folder.name, "v4.1-flash")
+        self.packed = self.folder / "cache" / "galley" / "packed"
+        self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"))
+
+    def pack(self, *arguments, **popen):
+        return subprocess.run(
+            [GALLEY, "model", "pack", *(arguments or [self.model])],
+            capture_output=True, text=True, timeout=60, **{"env": self.environment, **popen},
+        )  # fmt: skip
+
+    def loads(self):
+        """What `serve` logs about the matrices."""
+        server = Server("--model", self.model, env=self.environment)
+        code, _, err = server.stop()
+        self.assertEqual(code, 0, err)
+        return "\n".join(re.findall(r"(?:info|warn)  ((?:pack file|matrices) .*)", err))
+
+    def test_it_is_made_once_and_used(self):
+        self.assertRegex(self.loads(), r"^matrices are packed in memory bytes=\d+$")
+        done = self.pack()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        (file,) = self.packed.iterdir()
+        self.assertRegex(file.name, r"^[0-9a-f]{32}\.galleypack$")
+        size = file.stat().st_size
+        self.assertRegex(done.stdout, rf"^{file}: {size} bytes, \d+\.\d seconds\n$")
+        before = file.stat()
+        done = self.pack()
+        self.assertEqual(
+            (done.returncode, done.stdout, done.stderr),
+            (0, f"{file}: is there already, {size} bytes\n", ""),
+        )
+        self.assertEqual(
+            (file.stat().st_ino, file.stat().st_mtime_ns), (before.st_ino, before.st_mtime_ns)
+        )
+        self.assertRegex(self.loads(), rf"^matrices come from a pack file path={file} bytes=\d+$")
+
+        # Without XDG_CACHE_HOME it lies in the home folder; the model has not changed, nor the name.
+        home = {**os.environ, "HOME": str(self.folder), "XDG_CACHE_HOME": "not/absolute"}
+        done = self.pack(env=home)
+        self.assertEqual(done.returncode, 0, done)
+        at_home = self.folder / ".cache" / "galley" / "packed" / file.name
+        self.assertEqual(at_home.read_bytes(), file.read_bytes())
+
+        # A checkpoint that has changed is another one.
+        os.utime(next(pathlib.Path(self.model).glob("*.safetensors")), ns=(1, 1))
+        self.assertRegex(self.loads(), "^matrices are packed in memory")
+
+    def test_a_damaged_file_is_passed_over_and_made_anew(self):
+        self.pack()
+        (file,) = self.packed.iterdir()
+        whole = file.read_bytes()
+        os.truncate(file, len(whole) - 1)
+        reason = f"has {len(whole) - 1} bytes, want {len(whole)}"
+        self.assertEqual(
+            re.sub(r"\d+$", "N", self.loads()),
+            f'pack file not used path={file} reason="{reason}"\nmatrices are packed in memory bytes=N',
+        )
+        chat = subprocess.run(
+            [GALLEY, "chat", "--model", self.model, "--max-tokens", "2", "--no-thinking"],
+            input="Hello!\n", capture_output=True, text=True, timeout=60, env=self.environment,
+        )  # fmt: skip
+        self.assertEqual(chat.stderr, f"galley: {file} is not used: {reason}\n")
+        done = self.pack()
+        self.assertEqual(
+            (done.returncode, done.stderr), (0, f"{file} {reason}; it is made anew\n")
+        )
+        self.assertEqual([path.name for path in self.packed.iterdir()], [file.name])
+        self.assertEqual(file.read_bytes(), whole)
+
+    def test_errors_leave_nothing(self):
+        def no_large_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+        taken = self.folder / "taken"
+        taken.touch()
+        nowhere = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME")}
+        for arguments, popen, message in (
+            (["/nowhere"], {}, '"/nowhere/config.json": No such file'),
+            ([str(taken)], {}, "taken/config.json"),
+            ([], {"env": {**os.environ, "XDG_CACHE_HOME": str(taken)}}, "cannot make the folder: "),
+            ([], {"env": nowhere}, "neither XDG_CACHE_HOME nor HOME"),
+            ([], {"preexec_fn": no_large_files}, "File too large"),
+        ):
+            with self.subTest(message):
+                done = self.pack(*arguments, **popen)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), done)
+                self.assertIn(message, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertFalse(self.packed.exists() and list(self.packed.iterdir()))
+        done = self.pack(self.model, "another")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("lies in $XDG_CACHE_HOME/galley/packed", self.pack("--help").stdout)
+
+    @unittest.skipIf(os.geteuid() == 0, "every folder is writable to root")
+    def test_a_folder_that_cannot_be_written(self):
+        self.packed.mkdir(parents=True, mode=0o500)
+        done = self.pack()
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("Permission denied", done.stderr)
 
 
 class ModelTest(unittest.TestCase):
