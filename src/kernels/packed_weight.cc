@@ -1,9 +1,10 @@
 #include "kernels/packed_weight.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <immintrin.h>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
@@ -40,11 +41,6 @@ std::optional<std::uint8_t> e8m0_at(const Weight& weight, std::size_t index) {
   return static_cast<std::uint8_t>(bits >> 23U);
 }
 
-// Where the value of output n and input k of a tile lies among its values.
-std::size_t place(std::size_t n, std::size_t k) {
-  return k / 2 * 2 * kGroupRows + 2 * n + k % 2;
-}
-
 struct Group {
   const Weight& weight;
   const PackedView& shape;
@@ -52,32 +48,56 @@ struct Group {
   std::size_t rows;
   std::byte* out;
 
-  [[nodiscard]] std::byte* tile_of(std::size_t k) const {
-    return out + tile_offset(shape.format, shape.tiles, k / kTileColumns);
+  // use(n, tile, bytes) with the bytes of the 32 inputs of every output and tile, `pair_bytes` for
+  // a pair of inputs; zeros stand for inputs behind the last.
+  template <class Use>
+  void for_pieces(std::size_t pair_bytes, Use use) const {
+    const std::size_t row_bytes = weight.columns * pair_bytes / 2;
+    const std::size_t piece_bytes = kTileColumns / 2 * pair_bytes;
+    std::array<std::byte, kTileColumns * sizeof(std::uint16_t)> padded{};
+    for (std::size_t begin = 0; begin < row_bytes; begin += piece_bytes) {
+      for (std::size_t n = 0; n < rows; ++n) {
+        const std::byte* piece = weight.data + (first_row + n) * row_bytes + begin;
+        if (begin + piece_bytes > row_bytes) {
+          std::copy_n(piece, row_bytes - begin, padded.begin());
+          piece = padded.data();
+        }
+        use(n, begin / piece_bytes, piece);
+      }
+    }
   }
-  [[nodiscard]] std::byte* scale_of(std::size_t tile) const {
+
+  [[nodiscard]] std::byte* tile_at(std::size_t tile) const {
+    return out + tile_offset(shape.format, shape.tiles, tile);
+  }
+  [[nodiscard]] std::byte* scale_at(std::size_t tile) const {
     return out + scale_offset(shape.format, tile);
   }
 
-  void pack_bf16() const {
-    for (std::size_t n = 0; n < rows; ++n) {
-      const std::byte* const row = weight.data + (first_row + n) * weight.columns * 2;
-      for (std::size_t k = 0; k < weight.columns; ++k) {
-        std::memcpy(tile_of(k) + place(n, k % kTileColumns) * 2, row + 2 * k, 2);
-      }
+  // Pairs of inputs one behind the other become pairs 16 outputs apart.
+  template <class Pair>
+  void spread_pairs(std::size_t n, std::size_t tile, const std::byte* piece) const {
+    std::byte* const to = tile_at(tile) + n * sizeof(Pair);
+    for (std::size_t pair = 0; pair < kTileColumns / 2; ++pair) {
+      std::memcpy(to + pair * kGroupRows * sizeof(Pair), piece + pair * sizeof(Pair), sizeof(Pair));
     }
   }
 
+  void pack_bf16() const {
+    for_pieces(2 * sizeof(std::uint16_t),
+               [this](std::size_t n, std::size_t tile, const std::byte* piece) {
+                 spread_pairs<std::uint32_t>(n, tile, piece);
+               });
+  }
+
   [[nodiscard]] bool pack_fp8() const {
-    for (std::size_t n = 0; n < rows; ++n) {
-      const std::byte* const row = weight.data + (first_row + n) * weight.columns;
-      for (std::size_t k = 0; k < weight.columns; ++k) {
-        if ((byte_at(row, k) & kE4m3Nan) == kE4m3Nan) {
-          return false;
-        }
-        tile_of(k)[place(n, k % kTileColumns)] = row[k];
+    unsigned nans = 0;
+    for_pieces(2, [&](std::size_t n, std::size_t tile, const std::byte* piece) {
+      for (std::size_t k = 0; k < kTileColumns; ++k) {
+        nans |= (byte_at(piece, k) & kE4m3Nan) == kE4m3Nan ? 1U : 0U;
       }
-    }
+      spread_pairs<std::uint16_t>(n, tile, piece);
+    });
     const std::size_t scale_columns = ceil_div(weight.columns, weight.block);
     for (std::size_t tile = 0; tile < shape.tiles; ++tile) {
       const std::optional<std::uint8_t> scale = e8m0_at(
@@ -85,31 +105,30 @@ struct Group {
       if (!scale || *scale < kFp8ScaleMin || *scale > kFp8ScaleMax) {
         return false;
       }
-      *scale_of(tile) = std::byte{*scale};
+      *scale_at(tile) = std::byte{*scale};
     }
-    return true;
+    return nans == 0;
   }
 
   [[nodiscard]] bool pack_fp4() const {
+    constexpr std::uint32_t kEven = 0x0f0f0f0fU;  // of four bytes, the inputs 0, 2, 4 and 6
+    for_pieces(1, [this](std::size_t n, std::size_t tile, const std::byte* piece) {
+      for (std::size_t quad = 0; quad < kTileColumns / 8; ++quad) {
+        std::uint32_t codes = 0;
+        std::memcpy(&codes, piece + quad * sizeof(codes), sizeof(codes));
+        const std::uint32_t words = _pext_u32(codes, kEven) | _pext_u32(codes, ~kEven) << 16U;
+        std::memcpy(tile_at(tile) + quad * kLineBytes + n * sizeof(words), &words, sizeof(words));
+      }
+    });
     const std::size_t scale_columns = weight.columns / weight.block;
     for (std::size_t n = 0; n < rows; ++n) {
-      const std::byte* const row = weight.data + (first_row + n) * weight.columns / 2;
-      for (std::size_t k = 0; k < weight.columns; ++k) {
-        const std::size_t in_tile = k % kTileColumns;
-        const auto code = static_cast<std::uint8_t>((byte_at(row, k / 2) >> (k % 2 * 4)) & 15U);
-        const std::size_t pair = in_tile / 2;
-        // Byte of the word, then which half of the byte.
-        std::byte& to =
-            tile_of(k)[pair / 4 * kLineBytes + 2 * (2 * n + in_tile % 2) + pair % 4 / 2];
-        to |= std::byte{code} << (pair % 2 * 4);
-      }
       for (std::size_t tile = 0; tile < scale_columns; ++tile) {
         const std::optional<std::uint8_t> scale =
             e8m0_at(weight, (first_row + n) * scale_columns + tile);
         if (!scale || *scale < kFp4ScaleMin || *scale > kFp4ScaleMax) {
           return false;
         }
-        scale_of(tile)[n] = std::byte{*scale};
+        scale_at(tile)[n] = std::byte{*scale};
       }
     }
     return true;
