@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   add_serve(galley, exit_code);
   add_chat(galley, exit_code);
   add_config(galley, exit_code);
+  add_doctor(galley, exit_code);
   add_model(galley, exit_code);
   CLI::App* recipe =
       galley.add_subcommand("recipe", "What the model really sees: prompts, tokens, replies.");
