@@ -34,10 +34,10 @@ void pin_to_core(std::thread& thread, int core) {
 
 }  // namespace
 
-WorkerPool::WorkerPool(int threads, bool pin) {
+WorkerPool::WorkerPool(int threads, bool pin) : shares_(static_cast<std::size_t>(threads)) {
   GALLEY_ASSERT(threads >= 1);
   for (int i = 1; i < threads; ++i) {
-    workers_.emplace_back([this] { work(); });
+    workers_.emplace_back([this, i] { work(static_cast<std::size_t>(i)); });
     if (pin) {
       pin_to_core(workers_.back(), i);
     }
@@ -61,12 +61,14 @@ void WorkerPool::run(std::size_t count, TaskRef task) {
     return;
   }
   job_ = &task;
-  count_ = count;
-  next_.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    shares_[i].next.store(count * i / shares_.size(), std::memory_order_relaxed);
+    shares_[i].end = count * (i + 1) / shares_.size();
+  }
   busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
-  take_tasks();
+  take_tasks(0);
   const auto idle = [this] { return busy_.load(std::memory_order_acquire) == 0; };
   while (!spin_until(idle)) {
     const int left = busy_.load(std::memory_order_acquire);
@@ -76,17 +78,20 @@ void WorkerPool::run(std::size_t count, TaskRef task) {
   }
 }
 
-void WorkerPool::take_tasks() {
-  for (;;) {
-    const std::size_t task = next_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= count_) {
-      return;
+void WorkerPool::take_tasks(std::size_t worker) {
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    Share& share = shares_[(worker + i) % shares_.size()];
+    for (;;) {
+      const std::size_t task = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= share.end) {
+        break;
+      }
+      (*job_)(task);
     }
-    (*job_)(task);
   }
 }
 
-void WorkerPool::work() {
+void WorkerPool::work(std::size_t worker) {
   std::uint64_t seen = 0;
   for (;;) {
     const auto started = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
@@ -97,7 +102,7 @@ void WorkerPool::work() {
     if (stop_.load(std::memory_order_relaxed)) {
       return;
     }
-    take_tasks();
+    take_tasks(worker);
     if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       busy_.notify_one();
     }

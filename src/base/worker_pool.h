@@ -24,7 +24,8 @@ class TaskRef {
 };
 
 // Threads that share the tasks of one job after another. The caller of run() is worker 0 and works
-// too, so a pool of one has no threads. Tasks are taken one by one from a shared counter: a worker
+// too, so a pool of one has no threads. Each worker begins with a share of consecutive tasks, whose
+// data lie one behind the other, and takes from the others' shares when its own is done: a worker
 // that loses its core to another program delays only the task it holds. Workers spin for kSpin
 // between jobs and then sleep, so that a step is not broken by wake-ups and an idle pool costs
 // nothing.
@@ -47,13 +48,18 @@ class WorkerPool {
   void run(std::size_t count, TaskRef task);
 
  private:
-  void work();
-  void take_tasks();
+  // Tasks [next, end) are still to be taken.
+  struct alignas(64) Share {
+    std::atomic<std::size_t> next{0};
+    std::size_t end = 0;
+  };
+
+  void work(std::size_t worker);
+  void take_tasks(std::size_t worker);
 
   std::vector<std::thread> workers_;
   const TaskRef* job_ = nullptr;
-  std::size_t count_ = 0;
-  std::atomic<std::size_t> next_{0};
+  std::vector<Share> shares_;            // one a worker
   std::atomic<std::uint64_t> epoch_{0};  // number of jobs started; a change wakes the workers
   std::atomic<int> busy_{0};             // workers still inside the current job
   std::atomic<bool> stop_{false};

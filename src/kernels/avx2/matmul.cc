@@ -135,10 +135,13 @@ void add_products(const float* wide,
     }
   }
   for (std::size_t tile = 0; tile < tiles; ++tile) {
+    // Unrolled, or the choice of chain puts all sums into memory.
+#pragma GCC unroll 2
     for (std::size_t k = 0; k < kTileColumns; ++k) {
       const float* const w = wide + (tile * kTileColumns + k) * kGroupRows;
       const __m256 low = _mm256_load_ps(w);
       const __m256 high = _mm256_load_ps(w + kLanes);
+#pragma GCC unroll 3
       for (std::size_t r = 0; r < Rows; ++r) {
         const __m256 value = _mm256_broadcast_ss(at[r] + tile * kTileValues + k);
         __m256* const chain = acc[r][k % kChains];

@@ -16,7 +16,7 @@ constexpr std::size_t kRowBytes = kTileColumns * 2;
 constexpr std::size_t kTileBytes = kGroupRows * kRowBytes;
 
 // sums[row][chain][16] += tiles of one group times rows [first, first + Rows).
-template <std::size_t Rows>
+template <std::size_t Rows, std::size_t Terms>
 void add_products(const std::byte* wide,
                   std::size_t tiles,
                   const Activations& x,
@@ -24,30 +24,31 @@ void add_products(const std::byte* wide,
                   std::size_t first_row,
                   float* sums) {
   __m512 acc[Rows][kChains];
-  const std::byte* at[kTermsMax][Rows];
-  std::size_t terms = 0;
-  for (const std::byte* term : x.terms) {
-    if (term == nullptr) {
-      break;
-    }
+  const std::byte* at[Terms][Rows];
+  for (std::size_t term = 0; term < Terms; ++term) {
     for (std::size_t r = 0; r < Rows; ++r) {
       const std::size_t row = first_row + r;
-      at[terms][r] = term + (row / kGroupRows * x.tiles + first_tile) * kTileBytes +
-                     row % kGroupRows * kRowBytes;
+      at[term][r] = x.terms[term] + (row / kGroupRows * x.tiles + first_tile) * kTileBytes +
+                    row % kGroupRows * kRowBytes;
     }
-    ++terms;
   }
+#pragma GCC unroll 12
   for (std::size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
     for (std::size_t chain = 0; chain < kChains; ++chain) {
       acc[r][chain] = _mm512_load_ps(sums + (r * kChains + chain) * kGroupRows);
     }
   }
   for (std::size_t tile = 0; tile < tiles; ++tile) {
     const std::byte* const w = wide + tile * kWideTileBytes;
+#pragma GCC unroll 2
     for (std::size_t pair = 0; pair < kPairs; ++pair) {
       const __m512bh weights =
           reinterpret_cast<__m512bh>(_mm512_load_si512(w + pair * kVectorBytes));
-      for (std::size_t term = 0; term < terms; ++term) {
+#pragma GCC unroll 3
+      for (std::size_t term = 0; term < Terms; ++term) {
+        // Without the hint g++ 12 keeps more than 16 sums in memory.
+#pragma GCC unroll 12
         for (std::size_t r = 0; r < Rows; ++r) {
           const __m512i values = _mm512_set1_epi32(
               *reinterpret_cast<const int*>(at[term][r] + tile * kTileBytes + pair * sizeof(int)));
@@ -57,35 +58,32 @@ void add_products(const std::byte* wide,
       }
     }
   }
+#pragma GCC unroll 12
   for (std::size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
     for (std::size_t chain = 0; chain < kChains; ++chain) {
       _mm512_store_ps(sums + (r * kChains + chain) * kGroupRows, acc[r][chain]);
     }
   }
 }
 
+template <std::size_t Terms>
 void add_products(std::size_t rows,
                   const std::byte* wide,
                   std::size_t tiles,
                   const Activations& x,
                   std::size_t first_tile,
-                  std::size_t first_row,
                   float* sums) {
   constexpr std::size_t kSumsOfRow = kChains * kGroupRows;
-  for (; rows >= kBlockRows; rows -= kBlockRows) {
-    add_products<kBlockRows>(wide, tiles, x, first_tile, first_row, sums);
-    first_row += kBlockRows;
-    sums += kBlockRows * kSumsOfRow;
+  std::size_t row = 0;
+  for (; row + kBlockRows <= rows; row += kBlockRows) {
+    add_products<kBlockRows, Terms>(wide, tiles, x, first_tile, row, sums + row * kSumsOfRow);
   }
-  for (; rows >= 4; rows -= 4) {
-    add_products<4>(wide, tiles, x, first_tile, first_row, sums);
-    first_row += 4;
-    sums += 4 * kSumsOfRow;
+  for (; row + 4 <= rows; row += 4) {
+    add_products<4, Terms>(wide, tiles, x, first_tile, row, sums + row * kSumsOfRow);
   }
-  for (; rows > 0; --rows) {
-    add_products<1>(wide, tiles, x, first_tile, first_row, sums);
-    ++first_row;
-    sums += kSumsOfRow;
+  for (; row < rows; ++row) {
+    add_products<1, Terms>(wide, tiles, x, first_tile, row, sums + row * kSumsOfRow);
   }
 }
 
@@ -99,7 +97,12 @@ void multiply(
     for (std::size_t tile = 0; tile < w.tiles; tile += kPieceTiles) {
       const std::size_t left = w.tiles - tile;
       const std::size_t count = left < kPieceTiles ? left : kPieceTiles;
-      add_products(x.rows, wide_tiles(w, 1, group, tile, count, scratch), count, x, tile, 0, sums);
+      const std::byte* const wide = wide_tiles(w, 1, group, tile, count, scratch);
+      if (x.terms[1] == nullptr) {
+        add_products<1>(x.rows, wide, count, x, tile, sums);
+      } else {
+        add_products<kTermsMax>(x.rows, wide, count, x, tile, sums);
+      }
     }
     for (std::size_t row = 0; row < x.rows; ++row) {
       const float* const chains = sums + row * kChains * kGroupRows;
