@@ -130,8 +130,9 @@ class CpuStream final : public Stream {
   CpuStream(int threads, Isa isa)
       : pool_(threads),
         product_(isa),
-        attention_(pool_, row_kernels(isa)),
-        selection_(pool_, row_kernels(isa)) {}
+        rows_(row_kernels(isa)),
+        attention_(pool_, rows_),
+        selection_(pool_, rows_) {}
 
   void record(Event& event) override {
     auto& cpu_event = static_cast<CpuEvent&>(event);
@@ -206,15 +207,7 @@ class CpuStream final : public Stream {
   }
 
   void mix(const MixArgs& a) override {
-    by_rows(a.rows, [a](std::size_t t) {
-      const std::size_t n = a.streams;
-      const std::span<const float> x(a.x + t * n * a.hidden, n * a.hidden);
-      if (a.post == nullptr) {
-        return ref::mix_head(x, a.weights, a.options, {a.pre + t * n, n});
-      }
-      ref::mix(x, a.weights, a.options, {a.pre + t * n, n}, {a.post + t * n, n},
-               {a.comb + t * n * n, n * n});
-    });
+    executor_.post([this, a] { run_mix(a); });
   }
 
   void collapse(const CollapseArgs& a) override {
@@ -501,28 +494,71 @@ class CpuStream final : public Stream {
     });
   }
 
+  // Dot products of all rows first, so that one row alone keeps all workers busy: `fn` is as large
+  // as a small matrix.
+  void run_mix(const MixArgs& a) {
+    const std::size_t width = a.streams * a.hidden;
+    const std::size_t outputs = a.weights.base.size();
+    mixed_.resize(a.rows * (outputs + 1));
+    constexpr std::size_t kOutputsPerTask = 5;
+    const std::size_t across = ceil_div(outputs + 1, kOutputsPerTask);
+    pool_.run(a.rows * across, [&](std::size_t task) {
+      const std::size_t t = task / across;
+      const std::span<const float> x(a.x + t * width, width);
+      const std::size_t end = std::min(outputs + 1, (task % across + 1) * kOutputsPerTask);
+      for (std::size_t i = task % across * kOutputsPerTask; i < end; ++i) {
+        // The last is the sum of squares.
+        mixed_[t * (outputs + 1) + i] =
+            dot(i == outputs ? x : a.weights.fn.subspan(i * width, width), x);
+      }
+    });
+    pool_.run(ceil_div(a.rows, kRowsPerTask), [&](std::size_t task) {
+      const std::size_t end = std::min(a.rows, (task + 1) * kRowsPerTask);
+      for (std::size_t t = task * kRowsPerTask; t < end; ++t) {
+        const std::size_t n = a.streams;
+        const std::span<const float> values(mixed_.data() + t * (outputs + 1), outputs + 1);
+        const bool head = a.post == nullptr;
+        ref::mix_coefficients(
+            values.first(outputs), values.back() / static_cast<float>(width), a.weights, a.options,
+            {a.pre + t * n, n}, head ? std::span<float>() : std::span<float>(a.post + t * n, n),
+            head ? std::span<float>() : std::span<float>(a.comb + t * n * n, n * n));
+      }
+    });
+  }
+
+  [[nodiscard]] float dot(std::span<const float> a, std::span<const float> b) const {
+    return rows_ == nullptr ? ref::dot(a, b) : rows_->dot(a.data(), b.data(), a.size());
+  }
+
   void run_linear(const LinearArgs& a) {
     const std::size_t columns = a.weight.columns;
-    const float* x = a.x;
-    std::size_t stride = a.x_stride;
-    if (a.activation_block > 0 && a.weight.quantised()) {
-      x = quantised(a.x, a.x_stride, a.rows, columns, a.activation_block);
-      stride = columns;
+    const std::size_t outputs = a.outputs / a.groups;
+    if (inputs_.size() < a.groups) {
+      inputs_.resize(a.groups);
     }
-    input_.assign(pool_, product_.form(), x, stride, a.rows, columns);
-    for_products(a.outputs, a.rows,
-                 [&](std::size_t first, std::size_t count, std::size_t row, std::size_t rows) {
-                   const Product::Block block =
-                       product_.outputs(a.weight, a.row_begin + first, count, input_, row, rows);
-                   for (std::size_t t = 0; t < rows; ++t) {
-                     const float* const c = block.c + t * block.stride;
-                     float* const y = a.y + (row + t) * a.y_stride + first;
-                     for (std::size_t r = 0; r < count; ++r) {
-                       y[r] = a.bias.empty() ? c[r] : c[r] + a.bias[first + r];
-                     }
-                     round_all({y, count}, a.round);
-                   }
-                 });
+    for (std::size_t group = 0; group < a.groups; ++group) {
+      const float* x = a.x + group * columns;
+      std::size_t stride = a.x_stride;
+      if (a.activation_block > 0 && a.weight.quantised()) {
+        GALLEY_ASSERT(a.groups == 1);  // activations_ holds one
+        x = quantised(x, stride, a.rows, columns, a.activation_block);
+        stride = columns;
+      }
+      inputs_[group].assign(pool_, product_.form(), x, stride, a.rows, columns);
+    }
+    for_products(outputs, a.groups, a.rows, [&](const Piece& piece) {
+      const std::size_t first = piece.group * outputs + piece.first;
+      const Product::Block block = product_.outputs(a.weight, first, piece.outputs,
+                                                    inputs_[piece.group], piece.row, piece.rows);
+      for (std::size_t t = 0; t < piece.rows; ++t) {
+        const float* const c = block.c + t * block.stride;
+        const std::span<float> y(a.y + (piece.row + t) * a.y_stride + first, piece.outputs);
+        for (std::size_t r = 0; r < y.size(); ++r) {
+          y[r] = a.bias.empty() ? c[r] : c[r] + a.bias[first + r];
+        }
+        round_all(y, a.round);
+      }
+    });
   }
 
   // Rows of x, quantised to FP8 and back as the reference does in front of such a weight.
@@ -540,15 +576,27 @@ class CpuStream final : public Stream {
     return activations_.data();
   }
 
-  // task(first output, outputs, first row, rows) for all outputs and rows, as products take them.
+  // What one product computes: outputs of one group, for some rows.
+  struct Piece {
+    std::size_t group;
+    std::size_t first;
+    std::size_t outputs;
+    std::size_t row;
+    std::size_t rows;
+  };
+
+  // task(piece) for all `outputs` of every group and all rows.
   template <class Task>
-  void for_products(std::size_t outputs, std::size_t rows, Task task) {
+  void for_products(std::size_t outputs, std::size_t groups, std::size_t rows, Task task) {
     const std::size_t across = ceil_div(outputs, Product::kOutputs);
-    pool_.run(across * ceil_div(rows, kRowsMax), [&](std::size_t i) {
-      const std::size_t first = i % across * Product::kOutputs;
-      const std::size_t row = i / across * kRowsMax;
-      task(first, std::min(Product::kOutputs, outputs - first), row,
-           std::min(kRowsMax, rows - row));
+    pool_.run(groups * across * ceil_div(rows, kRowsMax), [&](std::size_t i) {
+      Piece piece{};
+      piece.first = i % across * Product::kOutputs;
+      piece.outputs = std::min(Product::kOutputs, outputs - piece.first);
+      piece.group = i / across % groups;
+      piece.row = i / across / groups * kRowsMax;
+      piece.rows = std::min(kRowsMax, rows - piece.row);
+      task(piece);
     });
   }
 
@@ -716,15 +764,14 @@ class CpuStream final : public Stream {
     for (std::size_t i = 0; i < a.block; ++i) {
       dequantise_row(a.markov_embed, static_cast<std::size_t>(previous), e);
       const std::span<float> logits(a.logits + i * vocabulary, vocabulary);
-      input_.assign(pool_, product_.form(), e.data(), rank, 1, rank);
-      for_products(vocabulary, 1,
-                   [&](std::size_t first, std::size_t count, std::size_t, std::size_t) {
-                     const Product::Block block =
-                         product_.outputs(a.markov_head, first, count, input_, 0, 1);
-                     for (std::size_t r = 0; r < count; ++r) {
-                       logits[first + r] += block.c[r];
-                     }
-                   });
+      inputs_.front().assign(pool_, product_.form(), e.data(), rank, 1, rank);
+      for_products(vocabulary, 1, 1, [&](const Piece& piece) {
+        const Product::Block block =
+            product_.outputs(a.markov_head, piece.first, piece.outputs, inputs_.front(), 0, 1);
+        for (std::size_t r = 0; r < piece.outputs; ++r) {
+          logits[piece.first + r] += block.c[r];
+        }
+      });
       std::ranges::copy(std::span(a.h + i * a.hidden, a.hidden), joined.begin());
       std::ranges::copy(e, joined.begin() + static_cast<std::ptrdiff_t>(a.hidden));
       a.confidences[i] = ref::dot(confidence, joined);
@@ -736,11 +783,13 @@ class CpuStream final : public Stream {
 
   WorkerPool pool_;
   Product product_;
+  const RowKernels* rows_;  // null: the reference
   Attention attention_;
   Selection selection_;
   // Scratch of the operation that runs.
-  MatmulInput input_;
+  std::deque<MatmulInput> inputs_ = std::deque<MatmulInput>(1);  // one a group of a linear
   std::vector<float> activations_;
+  std::vector<float> mixed_;  // what hyper-connections project
   std::deque<ExpertJob> expert_jobs_;
   std::vector<float> hidden_;   // of all experts' rows
   std::vector<float> partial_;  // [rows, slots, H]

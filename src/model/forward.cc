@@ -378,17 +378,15 @@ float* Step::grouped_output(const BlockWeights& block,
   const std::size_t groups = size(config_.o_groups);
   const std::size_t rank = size(config_.o_lora_rank);
   float* const z = context_.scratch.floats(rows_ * groups * rank);
-  for (std::size_t g = 0; g < groups; ++g) {
-    context_.stream.linear({.rows = rows_,
-                            .x = o + g * heads / groups * width,
-                            .x_stride = heads * width,
-                            .weight = block.wo_a,
-                            .row_begin = g * rank,
-                            .outputs = rank,
-                            .y = z + g * rank,
-                            .y_stride = groups * rank,
-                            .round = round()});
-  }
+  context_.stream.linear({.rows = rows_,
+                          .x = o,
+                          .x_stride = heads * width,
+                          .weight = block.wo_a,
+                          .groups = groups,
+                          .outputs = groups * rank,
+                          .y = z,
+                          .y_stride = groups * rank,
+                          .round = round()});
   return linear(z, block.wo_b);
 }
 

@@ -272,7 +272,7 @@ class OpsCheck {
         return std::span(v).subspan(t * n, n);
       };
       ops::mix(streams, {fn, base, scale}, options, row(pre, 4), row(post, 4), row(comb, 16));
-      ops::mix_head(streams, {head_fn, head_base, head_scale}, options, row(head, 4));
+      ops::mix(streams, {head_fn, head_base, head_scale}, options, row(head, 4), {}, {});
       ops::collapse(streams, row(pre, 4), row(collapsed, 64));
       ops::collapse(streams, row(head, 4), row(head_collapsed, 64));
       ops::expand(std::span(y).subspan(t * 64, 64), row(post, 4), row(comb, 16), streams);

@@ -160,46 +160,54 @@ void sinkhorn(std::span<float> logits, std::size_t n, int passes, float eps) {
   }
 }
 
+void mix_coefficients(std::span<const float> projected,
+                      float mean_square,
+                      const MixWeights& weights,
+                      const MixOptions& options,
+                      std::span<float> pre,
+                      std::span<float> post,
+                      std::span<float> comb) {
+  const std::size_t n = pre.size();
+  const float factor = inverse_root(mean_square + options.norm_eps);
+  const auto scaled = [&](std::size_t i, std::size_t scale) {
+    return projected[i] * factor * weights.scale[scale] + weights.base[i];
+  };
+  for (std::size_t i = 0; i < n; ++i) {
+    pre[i] = sigmoid(scaled(i, 0)) + options.eps;
+  }
+  if (post.empty()) {
+    return;
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    post[i] = 2.0F * sigmoid(scaled(n + i, 1));
+  }
+  for (std::size_t i = 0; i < n * n; ++i) {
+    comb[i] = scaled(2 * n + i, 2);
+  }
+  sinkhorn(comb, n, options.sinkhorn_passes, options.eps);
+}
+
 void mix(std::span<const float> streams,
          const MixWeights& weights,
          const MixOptions& options,
          std::span<float> pre,
          std::span<float> post,
          std::span<float> comb) {
-  const std::size_t n = pre.size();
-  const float factor = inverse_root(mean_square(streams) + options.norm_eps);
-  const auto projected = [&](std::size_t row) {
-    return dot(weights.fn.subspan(row * streams.size(), streams.size()), streams) * factor;
-  };
-  for (std::size_t i = 0; i < n; ++i) {
-    pre[i] = sigmoid(projected(i) * weights.scale[0] + weights.base[i]) + options.eps;
-    post[i] = 2.0F * sigmoid(projected(n + i) * weights.scale[1] + weights.base[n + i]);
+  std::vector<float> projected(weights.base.size());
+  for (std::size_t i = 0; i < projected.size(); ++i) {
+    projected[i] = dot(weights.fn.subspan(i * streams.size(), streams.size()), streams);
   }
-  for (std::size_t i = 0; i < n * n; ++i) {
-    comb[i] = projected(2 * n + i) * weights.scale[2] + weights.base[2 * n + i];
-  }
-  sinkhorn(comb, n, options.sinkhorn_passes, options.eps);
-}
-
-void mix_head(std::span<const float> streams,
-              const MixWeights& weights,
-              const MixOptions& options,
-              std::span<float> pre) {
-  const float factor = inverse_root(mean_square(streams) + options.norm_eps);
-  for (std::size_t i = 0; i < pre.size(); ++i) {
-    const float projected =
-        dot(weights.fn.subspan(i * streams.size(), streams.size()), streams) * factor;
-    pre[i] = sigmoid(projected * weights.scale[0] + weights.base[i]) + options.eps;
-  }
+  mix_coefficients(projected, mean_square(streams), weights, options, pre, post, comb);
 }
 
 void collapse(std::span<const float> streams, std::span<const float> pre, std::span<float> x) {
   for (std::size_t c = 0; c < x.size(); ++c) {
-    float sum = pre[0] * streams[c];
-    for (std::size_t i = 1; i < pre.size(); ++i) {
-      sum += pre[i] * streams[i * x.size() + c];
+    x[c] = pre[0] * streams[c];
+  }
+  for (std::size_t i = 1; i < pre.size(); ++i) {
+    for (std::size_t c = 0; c < x.size(); ++c) {
+      x[c] += pre[i] * streams[i * x.size() + c];
     }
-    x[c] = sum;
   }
 }
 
@@ -208,17 +216,27 @@ void expand(std::span<const float> y,
             std::span<const float> comb,
             std::span<float> streams) {
   const std::size_t n = post.size();
-  std::vector<float> old(n);
-  for (std::size_t c = 0; c < y.size(); ++c) {
+  constexpr std::size_t kChannels = 64;  // taken at a time, so that the old values stay near
+  std::vector<float> old(n * kChannels);
+  for (std::size_t begin = 0; begin < y.size(); begin += kChannels) {
+    const std::size_t count = std::min(kChannels, y.size() - begin);
     for (std::size_t j = 0; j < n; ++j) {
-      old[j] = streams[j * y.size() + c];
+      std::copy_n(streams.data() + j * y.size() + begin, count, old.data() + j * kChannels);
     }
     for (std::size_t k = 0; k < n; ++k) {
-      float mixed = comb[k] * old[0];
-      for (std::size_t j = 1; j < n; ++j) {
-        mixed += comb[j * n + k] * old[j];
+      std::array<float, kChannels> mixed{};
+      for (std::size_t c = 0; c < count; ++c) {
+        mixed[c] = comb[k] * old[c];
       }
-      streams[k * y.size() + c] = post[k] * y[c] + mixed;
+      for (std::size_t j = 1; j < n; ++j) {
+        for (std::size_t c = 0; c < count; ++c) {
+          mixed[c] += comb[j * n + k] * old[j * kChannels + c];
+        }
+      }
+      float* const out = streams.data() + k * y.size() + begin;
+      for (std::size_t c = 0; c < count; ++c) {
+        out[c] = post[k] * y[begin + c] + mixed[c];
+      }
     }
   }
 }

@@ -53,18 +53,22 @@ void rope(std::span<float> row,
 // ---- hyper-connections (spec model 5)
 // ---------------------------------------------------------------------------
 
-// streams[n, H] -> pre[n], post[n], comb[n, n] (comb[j, k]: from stream j to stream k).
+// streams[n, H] -> pre[n], post[n], comb[n, n] (comb[j, k]: from stream j to stream k). V4's head
+// has pre only: empty post and comb.
 void mix(std::span<const float> streams,
          const MixWeights& weights,
          const MixOptions& options,
          std::span<float> pre,
          std::span<float> post,
          std::span<float> comb);
-// V4 head: pre only.
-void mix_head(std::span<const float> streams,
-              const MixWeights& weights,
-              const MixOptions& options,
-              std::span<float> pre);
+// The same from what `weights.fn` projects, [base.size()], and the mean of the streams' squares.
+void mix_coefficients(std::span<const float> projected,
+                      float mean_square,
+                      const MixWeights& weights,
+                      const MixOptions& options,
+                      std::span<float> pre,
+                      std::span<float> post,
+                      std::span<float> comb);
 // logits[n, n] -> doubly normalised, exactly `passes` column passes, in place.
 void sinkhorn(std::span<float> logits, std::size_t n, int passes, float eps);
 // x[H] = sum_i pre[i] * streams[i].
