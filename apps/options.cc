@@ -146,7 +146,7 @@ std::span<const ConfigOption> config_options() {
 }
 
 Result<Config> load_config(std::vector<std::string> args) {
-  // Variables of our tests and scripts, which a server started by them sees too.
+  // Variables of our tests and scripts, which a server started by them sees too, and the kernels'.
   return Config::load(
       kOptions, process_config_input(std::move(args),
                                      {"GALLEY_V4_TOKENIZER", "GALLEY_BIN", kernels::kIsaVariable}));

@@ -56,6 +56,11 @@ TEXT_BANS = [
     ("path", r"(?<![\w.])/(?:root|work)/", "a path of one machine"),
 ]
 
+# Compiled with flags the machine may lack: an inline function of any other header could be linked from there into everything.
+ISA_FOLDERS = ("src/kernels/avx2/", "src/kernels/avx512/", "src/kernels/amx/")
+ISA_INCLUDES = re.compile(
+    r"<(?:cstddef|cstdint|immintrin\.h)>|\"kernels/(?:matmul|row_kernels|probe_loops|(?:\w+/)?[\w-]+-inl)\.h\"")
+
 FILE_BYTES_MAX = 256 * 1024
 DATA_FOLDERS = ("tests/golden/", "tests/data/", "models/", "fuzz/corpus/")
 LOCK_FILE = re.compile(r"(?:^|/)(?:package-lock\.json|[^/]*\.lock|[^/]*-lock\.yaml)$")
@@ -135,6 +140,15 @@ def check_includes(tree):
             if target != here and target not in ALLOWED[here]:
                 tree.report(path, line_of(text, match.start()),
                             f'{here} must not include "{match.group(1)}"')
+
+
+def check_isa_includes(tree):
+    """Files of one instruction set include plain structs and what has internal linkage only."""
+    for path, text in tree.cpp(*ISA_FOLDERS):
+        for match in re.finditer(r"^[ \t]*#[ \t]*include[ \t]*(\S+)", text, re.M):
+            if not ISA_INCLUDES.fullmatch(match.group(1)):
+                tree.report(path, line_of(text, match.start()),
+                            f"{match.group(1)} may bring functions compiled for this instruction set into all of the program")
 
 
 def check_architecture(tree):
@@ -232,7 +246,7 @@ def check_links(tree):
                 tree.report(path, line_of(prose, match.start()), f"link leads nowhere: {target}")
 
 
-RULES = [check_includes, check_architecture, check_code, check_text, check_headers, check_readmes,
+RULES = [check_includes, check_isa_includes, check_architecture, check_code, check_text, check_headers, check_readmes,
          check_links]
 
 

@@ -52,6 +52,15 @@ class TidyTest(unittest.TestCase):
         self.assert_reports({"src/gateway/README.md": "", "src/gateway/g.cc": '#include "engine/e.h"'},
                             "src/gateway/g.cc", 1, "gateway must not include")
 
+    def test_includes_of_one_instruction_set(self):
+        folder = {f"src/kernels/{name}README.md": "# x\n" for name in ("", "avx512/")}
+        fine = '#include <cstddef>\n#include <immintrin.h>\n#include "kernels/matmul.h"\n#include "kernels/avx512/widen-inl.h"\n'
+        self.assertEqual(problems({**folder, "src/kernels/avx512/a.cc": fine}), [])
+        for target in ("<algorithm>", "<vector>", '"kernels/weight.h"', '"base/check.h"'):
+            with self.subTest(target):
+                self.assert_reports({**folder, "src/kernels/avx512/a.cc": f"\n#include {target}\n"},
+                                    "src/kernels/avx512/a.cc", 2, "may bring functions")
+
     def test_nobody_includes_what_stands_above(self):
         for module, allowed in tidy.ALLOWED.items():
             self.assertNotIn("plan", allowed)

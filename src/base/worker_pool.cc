@@ -24,6 +24,11 @@ bool spin_until(Done done) {
   return false;
 }
 
+std::size_t checked(int threads) {
+  GALLEY_ASSERT(threads >= 1);
+  return static_cast<std::size_t>(threads);
+}
+
 void pin_to_core(std::thread& thread, int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -34,8 +39,7 @@ void pin_to_core(std::thread& thread, int core) {
 
 }  // namespace
 
-WorkerPool::WorkerPool(int threads, bool pin) : shares_(static_cast<std::size_t>(threads)) {
-  GALLEY_ASSERT(threads >= 1);
+WorkerPool::WorkerPool(int threads, bool pin) : shares_(checked(threads)) {
   for (int i = 1; i < threads; ++i) {
     workers_.emplace_back([this, i] { work(static_cast<std::size_t>(i)); });
     if (pin) {

@@ -36,7 +36,7 @@ class WorkerPool {
  public:
   static constexpr int kSpinMicroseconds = 50;
 
-  // `threads` >= 1 in all. Worker i is pinned to core `first_core + i` when `pin` is set and the
+  // `threads` >= 1 in all. Worker i is pinned to core `i` when `pin` is set and the
   // machine has it.
   explicit WorkerPool(int threads, bool pin = false);
   ~WorkerPool();

@@ -4,8 +4,11 @@
 #include "base/worker_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
 #include <vector>
+
+#include "base/real_clock.h"
 
 namespace galley {
 namespace {
@@ -34,15 +37,20 @@ TEST(WorkerPool, ManyJobsInARow) {
   }
 }
 
+constexpr std::chrono::seconds kLongest(60);  // a pool that does not steal would wait for ever
+
 // One task that waits until all others are done: the others must take its neighbours over.
 TEST(WorkerPool, AHeldUpWorkerLosesItsShare) {
+  const RealClock clock;
   WorkerPool pool(2);
   for (const std::size_t slow : {0, 50}) {
     std::atomic<int> done = 0;
     pool.run(100, [&](std::size_t task) {
       if (task == slow) {
-        while (done.load() < 99) {
+        const TimeNs begin = clock.now();
+        while (done.load() < 99 && clock.now() - begin < kLongest) {
         }
+        EXPECT_EQ(done.load(), 99);
       }
       done.fetch_add(1);
     });

@@ -1,28 +1,19 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/ceil_div.h"
+#include "base/check.h"
 #include "kernels/batch_views.h"
-#include "kernels/formats.h"
 #include "kernels/reference/ops.h"
 #include "kernels/reference/pack.h"
+#include "kernels/rounding.h"
 
 namespace galley::kernels {
 namespace {
 
 constexpr std::size_t kHeadsPerTask = 8;
 constexpr std::size_t kUnpackedPerTask = 16;
-constexpr std::size_t kLanes = 16;  // row_kernels.h: width is a multiple, scores are padded to it
-
-void round_all(std::span<float> values, Round round) {
-  if (round == Round::kBf16) {
-    for (float& value : values) {
-      value = round_to_bf16(value);
-    }
-  }
-}
 
 }  // namespace
 
@@ -103,6 +94,7 @@ void Attention::find_compressed(const AttentionArgs& args, std::size_t begin, st
       place_.resize(visible, -1);
     }
     const auto add = [&](std::int64_t index) {
+      GALLEY_ASSERT(static_cast<std::size_t>(index) < visible);
       std::int32_t& place = place_[static_cast<std::size_t>(index)];
       if (place < 0) {
         place = static_cast<std::int32_t>(sources_.size());
@@ -129,9 +121,9 @@ void Attention::attend(const AttentionArgs& args,
                        std::size_t heads,
                        const std::vector<const float*>& keys) const {
   const std::size_t at = (row * args.heads + first_head) * args.width;
-  if (kernels_ != nullptr && args.width % kLanes == 0) {
+  if (kernels_ != nullptr && args.width % kRowLanes == 0) {
     thread_local std::vector<float> scores;
-    scores.resize(heads * ceil_div(keys.size(), kLanes) * kLanes);
+    scores.resize(heads * ceil_div(keys.size(), kRowLanes) * kRowLanes);
     kernels_->attend({.q = args.q + at,
                       .heads = heads,
                       .width = args.width,

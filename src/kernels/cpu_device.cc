@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <limits>
-#include <numeric>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <utility>
 #include <vector>
@@ -25,12 +24,14 @@
 #include "kernels/reference/pack.h"
 #include "kernels/reference/quantise.h"
 #include "kernels/reference/vision.h"
+#include "kernels/rounding.h"
 #include "kernels/row_kernels.h"
 #include "kernels/selection.h"
 
-// The CPU device: products by the kernels of an instruction set, the rest by the reference. Work is
-// split so that each output value is computed by one task, in the order the reference function
-// fixes; the number of workers changes only who computes it.
+// The CPU device: products, attention and selection by the kernels of an instruction set, what is
+// left by the reference. Work is split so that each output value is computed by one task, in an
+// order that the instruction set and the shapes fix; the number of workers changes only who
+// computes it.
 namespace galley::kernels {
 namespace {
 
@@ -111,18 +112,6 @@ const RowKernels* row_kernels(Isa isa) {
       return &kAvx512Rows;
   }
   std::unreachable();
-}
-
-float rounded(float value, Round round) {
-  return round == Round::kBf16 ? round_to_bf16(value) : value;
-}
-
-void round_all(std::span<float> values, Round round) {
-  if (round == Round::kBf16) {
-    for (float& value : values) {
-      value = round_to_bf16(value);
-    }
-  }
 }
 
 class CpuStream final : public Stream {
@@ -500,7 +489,7 @@ class CpuStream final : public Stream {
     const std::size_t width = a.streams * a.hidden;
     const std::size_t outputs = a.weights.base.size();
     mixed_.resize(a.rows * (outputs + 1));
-    constexpr std::size_t kOutputsPerTask = 5;
+    constexpr std::size_t kOutputsPerTask = 5;  // 25 dot products of a row: five tasks
     const std::size_t across = ceil_div(outputs + 1, kOutputsPerTask);
     pool_.run(a.rows * across, [&](std::size_t task) {
       const std::size_t t = task / across;
@@ -531,30 +520,31 @@ class CpuStream final : public Stream {
   }
 
   void run_linear(const LinearArgs& a) {
+    GALLEY_ASSERT(a.outputs == a.weight.rows);
+    GALLEY_ASSERT(a.outputs % a.parts == 0);
+    const bool quantises = a.activation_block > 0 && a.weight.quantised();
+    GALLEY_ASSERT(!quantises || a.parts == 1);  // activations_ holds one part's
     const std::size_t columns = a.weight.columns;
-    const std::size_t outputs = a.outputs / a.groups;
-    if (inputs_.size() < a.groups) {
-      inputs_.resize(a.groups);
+    if (inputs_.size() < a.parts) {
+      inputs_.resize(a.parts);
     }
-    for (std::size_t group = 0; group < a.groups; ++group) {
-      const float* x = a.x + group * columns;
-      std::size_t stride = a.x_stride;
-      if (a.activation_block > 0 && a.weight.quantised()) {
-        GALLEY_ASSERT(a.groups == 1);  // activations_ holds one
-        x = quantised(x, stride, a.rows, columns, a.activation_block);
-        stride = columns;
-      }
-      inputs_[group].assign(pool_, product_.form(), x, stride, a.rows, columns);
+    for (std::size_t part = 0; part < a.parts; ++part) {
+      const float* const x = quantises
+                                 ? quantised(a.x, a.x_stride, a.rows, columns, a.activation_block)
+                                 : a.x + part * columns;
+      inputs_[part].assign(pool_, product_.form(), x, quantises ? columns : a.x_stride, a.rows,
+                           columns);
     }
-    for_products(outputs, a.groups, a.rows, [&](const Piece& piece) {
-      const std::size_t first = piece.group * outputs + piece.first;
-      const Product::Block block = product_.outputs(a.weight, first, piece.outputs,
-                                                    inputs_[piece.group], piece.row, piece.rows);
+    list_pieces(a.outputs / a.parts, a.parts, a.rows);
+    pool_.run(pieces_.size(), [&](std::size_t i) {
+      const Piece& piece = pieces_[i];
+      const Product::Block block = product_.outputs(a.weight, piece.first, piece.outputs,
+                                                    inputs_[piece.part], piece.row, piece.rows);
       for (std::size_t t = 0; t < piece.rows; ++t) {
         const float* const c = block.c + t * block.stride;
-        const std::span<float> y(a.y + (piece.row + t) * a.y_stride + first, piece.outputs);
+        const std::span<float> y(a.y + (piece.row + t) * a.y_stride + piece.first, piece.outputs);
         for (std::size_t r = 0; r < y.size(); ++r) {
-          y[r] = a.bias.empty() ? c[r] : c[r] + a.bias[first + r];
+          y[r] = a.bias.empty() ? c[r] : c[r] + a.bias[piece.first + r];
         }
         round_all(y, a.round);
       }
@@ -576,28 +566,30 @@ class CpuStream final : public Stream {
     return activations_.data();
   }
 
-  // What one product computes: outputs of one group, for some rows.
+  // What one product computes: outputs of one part, for some rows.
   struct Piece {
-    std::size_t group;
+    std::size_t part;
     std::size_t first;
     std::size_t outputs;
     std::size_t row;
     std::size_t rows;
   };
 
-  // task(piece) for all `outputs` of every group and all rows.
-  template <class Task>
-  void for_products(std::size_t outputs, std::size_t groups, std::size_t rows, Task task) {
-    const std::size_t across = ceil_div(outputs, Product::kOutputs);
-    pool_.run(groups * across * ceil_div(rows, kRowsMax), [&](std::size_t i) {
-      Piece piece{};
-      piece.first = i % across * Product::kOutputs;
-      piece.outputs = std::min(Product::kOutputs, outputs - piece.first);
-      piece.group = i / across % groups;
-      piece.row = i / across / groups * kRowsMax;
-      piece.rows = std::min(kRowsMax, rows - piece.row);
-      task(piece);
-    });
+  // All `outputs` of every part and all rows, cut where Product::outputs wants it whatever the
+  // parts' size; outputs of one stretch of rows follow each other.
+  void list_pieces(std::size_t outputs, std::size_t parts, std::size_t rows) {
+    pieces_.clear();
+    for (std::size_t row = 0; row < rows; row += kRowsMax) {
+      for (std::size_t part = 0; part < parts; ++part) {
+        const std::size_t end = (part + 1) * outputs;
+        for (std::size_t first = part * outputs; first < end;) {
+          const std::size_t stop =
+              std::min(end, (first / Product::kOutputs + 1) * Product::kOutputs);
+          pieces_.push_back({part, first, stop - first, row, std::min(kRowsMax, rows - row)});
+          first = stop;
+        }
+      }
+    }
   }
 
   // The rows of a batch that one expert computes, and what it makes of them.
@@ -609,9 +601,7 @@ class CpuStream final : public Stream {
     };
     const ExpertWeights* expert = nullptr;
     std::vector<Use> uses;
-    std::size_t first = 0;  // of its rows among the rows of all experts
-    MatmulInput x;
-    MatmulInput h;
+    std::size_t first = 0;  // of its rows among those of all experts, a multiple of 16
   };
 
   // One stretch of 32 outputs of up to kRowsMax rows of an expert.
@@ -642,21 +632,23 @@ class CpuStream final : public Stream {
       x = quantised(a.x, a.hidden, a.rows, a.hidden, a.activation_block);
     }
     const std::vector<ExpertJob*> jobs = list_expert_jobs(a, x);
+    inputs_.front().assign(pool_, product_.form(), expert_rows_, a.hidden);
     const std::size_t slots = a.chosen + 1;
-    hidden_.resize(a.rows * slots * a.intermediate);
+    hidden_.resize(expert_rows_.size() * a.intermediate);
     std::vector<ExpertTask> tasks;
     list_tasks(jobs, a.intermediate, tasks);
     pool_.run(tasks.size(), [&](std::size_t i) { expand_expert(a, tasks[i]); });
-    for (ExpertJob* const job : jobs) {
-      float* const h = hidden_.data() + job->first * a.intermediate;
-      if (a.activation_block > 0 && job->expert->w2.quantised()) {
-        pool_.run(job->uses.size(), [&](std::size_t n) {
-          ref::fake_quantise_fp8({h + n * a.intermediate, a.intermediate},
-                                 std::min(a.activation_block, a.intermediate));
-        });
+    pool_.run(expert_rows_.size(), [&](std::size_t i) {
+      if (expert_rows_[i] == nullptr) {
+        return;
       }
-      job->h.assign(pool_, product_.form(), h, a.intermediate, job->uses.size(), a.intermediate);
-    }
+      float* const h = hidden_.data() + i * a.intermediate;
+      if (a.activation_block > 0 && a.shared.w2.quantised()) {
+        ref::fake_quantise_fp8({h, a.intermediate}, std::min(a.activation_block, a.intermediate));
+      }
+      expert_rows_[i] = h;
+    });
+    inputs_.front().assign(pool_, product_.form(), expert_rows_, a.intermediate);
     partial_.resize(a.rows * slots * a.hidden);
     list_tasks(jobs, a.hidden, tasks);
     pool_.run(tasks.size(), [&](std::size_t i) { contract_expert(a, tasks[i]); });
@@ -676,9 +668,7 @@ class CpuStream final : public Stream {
 
   // The experts that some row chose, with those rows of `x`.
   std::vector<ExpertJob*> list_expert_jobs(const ExpertsArgs& a, const float* x) {
-    if (expert_jobs_.size() < a.experts.size() + 1) {
-      expert_jobs_.resize(a.experts.size() + 1);
-    }
+    expert_jobs_.resize(a.experts.size() + 1);
     for (std::size_t e = 0; e <= a.experts.size(); ++e) {
       expert_jobs_[e].uses.clear();
       expert_jobs_[e].expert = e < a.experts.size() ? &a.experts[e] : &a.shared;
@@ -691,20 +681,17 @@ class CpuStream final : public Stream {
       expert_jobs_[a.experts.size()].uses.push_back({t, a.chosen, 1.0F});
     }
     std::vector<ExpertJob*> jobs;
-    std::vector<const float*> rows;
-    std::size_t first = 0;
-    for (std::size_t e = 0; e <= a.experts.size(); ++e) {
-      ExpertJob& job = expert_jobs_[e];
+    expert_rows_.clear();
+    for (ExpertJob& job : expert_jobs_) {
       if (job.uses.empty()) {
         continue;
       }
-      job.first = first;
-      first += job.uses.size();
-      rows.clear();
+      job.first = expert_rows_.size();
       for (const ExpertJob::Use& use : job.uses) {
-        rows.push_back(x + use.row * a.hidden);
+        expert_rows_.push_back(x + use.row * a.hidden);
       }
-      job.x.assign(pool_, product_.form(), rows, a.hidden);
+      // Each expert's rows begin where a product may begin.
+      expert_rows_.resize(ceil_div(expert_rows_.size(), kGroupRows) * kGroupRows, nullptr);
       jobs.push_back(&job);
     }
     return jobs;
@@ -716,15 +703,16 @@ class CpuStream final : public Stream {
     const std::size_t count = std::min(Product::kOutputs, a.intermediate - task.first);
     const std::size_t rows = std::min(kRowsMax, job.uses.size() - task.row);
     thread_local std::vector<float> gates;
-    Product::Block block =
-        product_.outputs(job.expert->w1, task.first, count, job.x, task.row, rows);
+    Product::Block block = product_.outputs(job.expert->w1, task.first, count, inputs_.front(),
+                                            job.first + task.row, rows);
     gates.resize(rows * count);
     for (std::size_t n = 0; n < rows; ++n) {
       const std::span<float> gate(gates.data() + n * count, count);
       std::copy_n(block.c + n * block.stride, count, gate.begin());
       round_all(gate, a.round);
     }
-    block = product_.outputs(job.expert->w3, task.first, count, job.x, task.row, rows);
+    block = product_.outputs(job.expert->w3, task.first, count, inputs_.front(),
+                             job.first + task.row, rows);
     std::array<float, Product::kOutputs> up{};
     for (std::size_t n = 0; n < rows; ++n) {
       std::copy_n(block.c + n * block.stride, count, up.begin());
@@ -742,8 +730,8 @@ class CpuStream final : public Stream {
     ExpertJob& job = *task.job;
     const std::size_t count = std::min(Product::kOutputs, a.hidden - task.first);
     const std::size_t rows = std::min(kRowsMax, job.uses.size() - task.row);
-    const Product::Block block =
-        product_.outputs(job.expert->w2, task.first, count, job.h, task.row, rows);
+    const Product::Block block = product_.outputs(job.expert->w2, task.first, count,
+                                                  inputs_.front(), job.first + task.row, rows);
     for (std::size_t n = 0; n < rows; ++n) {
       const ExpertJob::Use& use = job.uses[task.row + n];
       const std::span<float> out(
@@ -765,7 +753,9 @@ class CpuStream final : public Stream {
       dequantise_row(a.markov_embed, static_cast<std::size_t>(previous), e);
       const std::span<float> logits(a.logits + i * vocabulary, vocabulary);
       inputs_.front().assign(pool_, product_.form(), e.data(), rank, 1, rank);
-      for_products(vocabulary, 1, 1, [&](const Piece& piece) {
+      list_pieces(vocabulary, 1, 1);
+      pool_.run(pieces_.size(), [&](std::size_t k) {
+        const Piece& piece = pieces_[k];
         const Product::Block block =
             product_.outputs(a.markov_head, piece.first, piece.outputs, inputs_.front(), 0, 1);
         for (std::size_t r = 0; r < piece.outputs; ++r) {
@@ -790,10 +780,12 @@ class CpuStream final : public Stream {
   std::deque<MatmulInput> inputs_ = std::deque<MatmulInput>(1);  // one a group of a linear
   std::vector<float> activations_;
   std::vector<float> mixed_;  // what hyper-connections project
-  std::deque<ExpertJob> expert_jobs_;
-  std::vector<float> hidden_;   // of all experts' rows
-  std::vector<float> partial_;  // [rows, slots, H]
-  SerialExecutor executor_;     // last: it stops before what its jobs use
+  std::vector<Piece> pieces_;
+  std::vector<ExpertJob> expert_jobs_;
+  std::vector<const float*> expert_rows_;  // gathered by expert; null between them
+  std::vector<float> hidden_;              // of all experts' rows
+  std::vector<float> partial_;             // [rows, slots, H]
+  SerialExecutor executor_;                // last: it stops before what its jobs use
 };
 
 class CpuDevice final : public Device {
@@ -832,7 +824,10 @@ std::unique_ptr<Device> create_cpu_device(int threads, Isa isa) {
 
 std::unique_ptr<Device> create_cpu_device(int threads) {
   const Result<Isa> isa = choose_isa(wanted_isa());
-  GALLEY_ASSERT(isa.has_value());
+  if (!isa) {
+    fmt::print(stderr, "galley: {}\n", isa.error().what);
+    std::abort();
+  }
   return create_cpu_device(threads, *isa);
 }
 

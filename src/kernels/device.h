@@ -57,17 +57,17 @@ struct EmbedArgs {
 
 struct LinearArgs {
   std::size_t rows{};
-  const float* x{};  // [rows, x_stride], the first groups * weight.columns used
+  const float* x{};  // [rows, x_stride], the first parts * weight.columns used
   std::size_t x_stride{};
   Weight weight;  // [outputs, columns]
-  // Outputs in that many equal parts, part g of which reads columns [g, g + 1) * weight.columns of
-  // x (the grouped projection of spec model 4.1).
-  std::size_t groups = 1;
+  // Outputs in that many equal parts, part i of which reads columns [i, i + 1) * weight.columns of
+  // x (grouped projection, spec model 4.1).
+  std::size_t parts = 1;
   std::size_t outputs{};
   std::span<const float> bias;  // [outputs], added before rounding; empty: none
   float* y{};                   // [rows, y_stride]
   std::size_t y_stride{};
-  // > 0: quantise x to FP8 in blocks of that many first (spec model 2.3); one group only.
+  // > 0: quantise x to FP8 in blocks of that many first (spec model 2.3); one part only.
   std::size_t activation_block{};
   Round round = Round::kNone;
 };

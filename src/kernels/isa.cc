@@ -1,5 +1,6 @@
 #include "kernels/isa.h"
 
+#include <algorithm>
 #include <array>
 #include <asm/prctl.h>
 #include <cpuid.h>
@@ -89,15 +90,15 @@ std::span<const Isa> supported_isas() {
   return found;
 }
 
-Result<Isa> choose_isa(std::string_view wanted) {
+Result<Isa> choose_isa(std::string_view wanted, std::span<const Isa> supported) {
   if (wanted.empty()) {
-    return supported_isas().front();
+    return supported.front();
   }
   for (const auto& [isa, name] : kNames) {
     if (name != wanted) {
       continue;
     }
-    if (!has(isa)) {
+    if (std::ranges::find(supported, isa) == supported.end()) {
       return fail(Code::kInvalidArgument,
                   fmt::format("{}={}: this machine lacks it", kIsaVariable, name));
     }

@@ -20,12 +20,14 @@ enum class Isa : std::uint8_t {
 
 [[nodiscard]] std::string_view isa_name(Isa isa);
 
-// Of this machine, best first; kReference is always there.
+// Of this machine, best first; kReference is always there. The first call asks the system for tile
+// registers where the CPU has them.
 [[nodiscard]] std::span<const Isa> supported_isas();
 
-// The instruction set named by `wanted`, or the best of this machine when it is empty. Error
-// kInvalidArgument: no such name, or this machine lacks it.
-[[nodiscard]] Result<Isa> choose_isa(std::string_view wanted);
+// The instruction set named by `wanted`, or the first of `supported` when it is empty. Error
+// kInvalidArgument: no such name, or not among `supported`.
+[[nodiscard]] Result<Isa> choose_isa(std::string_view wanted,
+                                     std::span<const Isa> supported = supported_isas());
 
 // What $GALLEY_ISA asks for, "" if nothing.
 inline constexpr const char* kIsaVariable = "GALLEY_ISA";

@@ -101,12 +101,17 @@ void MatmulInput::fill(WorkerPool& pool, ActivationForm form) {
 void MatmulInput::fill_block(ActivationForm form, std::size_t block) {
   const std::size_t first = block * kBlockRows;
   const std::size_t count = std::min(kBlockRows, rows_.size() - first);
-  if (count < kBlockRows || columns_ % (kTileColumns * kTilesMultiple) != 0) {
+  const std::span<const float* const> rows(rows_.data() + first, count);
+  const bool whole = count == kBlockRows && std::ranges::find(rows, nullptr) == rows.end();
+  if (!whole || columns_ % (kTileColumns * kTilesMultiple) != 0) {
     std::fill_n(block_of(0, block), block_bytes_, std::byte{0});
   }
   std::uint32_t low_bits = 0;
   for (std::size_t r = 0; r < count; ++r) {
-    const float* const x = rows_[first + r];
+    const float* const x = rows[r];
+    if (x == nullptr) {
+      continue;
+    }
     for (std::size_t begin = 0; begin < columns_; begin += kTileColumns) {
       const std::size_t width = std::min(kTileColumns, columns_ - begin);
       const std::size_t to = (begin / kTileColumns * kBlockRows + r) * kTileColumns;
@@ -131,9 +136,9 @@ void MatmulInput::fill_block(ActivationForm form, std::size_t block) {
     std::fill_n(block_of(term, block), block_bytes_, std::byte{0});
   }
   for (std::size_t r = 0; r < count; ++r) {
-    for (std::size_t k = 0; k < columns_; ++k) {
+    for (std::size_t k = 0; rows[r] != nullptr && k < columns_; ++k) {
       const std::size_t to = (k / kTileColumns * kBlockRows + r) * kTileColumns + k % kTileColumns;
-      float left = rows_[first + r][k];
+      float left = rows[r][k];
       for (std::size_t term = 0; term < kTermsMax; ++term) {
         const std::uint16_t bits = take_bf16(left);
         std::memcpy(block_of(term, block) + to * sizeof(bits), &bits, sizeof(bits));

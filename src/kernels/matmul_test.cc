@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ceil_div.h"
@@ -219,8 +220,30 @@ TEST_P(MatmulTest, AgreesWithExactSums) {
 TEST_P(MatmulTest, MoreRowsThanOneCallTakes) {
   Matrix m = random_matrix({WeightFormat::kFp4, 16, 64}, random_);
   ASSERT_TRUE(m.pack());
-  const std::vector<float> x = random_rows((2 * kRowsMax + 5) * 64, true, random_);
-  expect_close(m, x, multiply(GetParam(), m.weight, x, pool_));
+  for (const bool bf16 : {true, false}) {
+    const std::vector<float> x = random_rows((2 * kRowsMax + 5) * 64, bf16, random_);
+    expect_close(m, x, multiply(GetParam(), m.weight, x, pool_));
+  }
+}
+
+// Parts of a grouped projection may begin anywhere; the bits are those of the whole.
+TEST_P(MatmulTest, OutputsFromAnywhere) {
+  Matrix m = random_matrix({WeightFormat::kFp8Block, 64, 96}, random_);
+  ASSERT_TRUE(m.pack());
+  const std::vector<float> x = random_rows(3 * 96, true, random_);
+  const std::vector<float> whole = multiply(GetParam(), m.weight, x, pool_);
+  const Product product(GetParam());
+  MatmulInput input;
+  input.assign(pool_, product.form(), x.data(), 96, 3, 96);
+  for (const auto& [first, count] :
+       {std::pair<std::size_t, std::size_t>{24, 8}, {1, 31}, {40, 24}, {63, 1}}) {
+    const Product::Block block = product.outputs(m.weight, first, count, input, 0, 3);
+    for (std::size_t t = 0; t < 3; ++t) {
+      for (std::size_t r = 0; r < count; ++r) {
+        EXPECT_EQ(block.c[t * block.stride + r], whole[t * 64 + first + r]) << first << " " << r;
+      }
+    }
+  }
 }
 
 TEST_P(MatmulTest, ARowAloneGivesTheSameBits) {
@@ -303,13 +326,21 @@ TEST_P(MatmulTest, WhatHasNoPackedFormIsLeftToTheReference) {
     m.scales[2 * 20] = static_cast<std::byte>(bad);  // of row 20
     EXPECT_FALSE(m.pack()) << bad;
   }
+  for (const int bad : {0, 9, 246, 255}) {
+    Matrix m = random_matrix({WeightFormat::kFp8Block, 48, 64}, random_);
+    m.scales[3] = static_cast<std::byte>(bad);
+    EXPECT_FALSE(m.pack()) << bad;
+  }
+  Matrix infinite = random_matrix({WeightFormat::kBf16, 48, 64}, random_);
+  infinite.data[2 * (20 * 64 + 5) + 1] = std::byte{0x7f};
+  infinite.data[2 * (20 * 64 + 5)] = std::byte{0x80};
   Matrix nan = random_matrix({WeightFormat::kFp8Block, 48, 64}, random_);
   nan.data[20 * 64 + 5] = std::byte{0xff};
   Matrix odd = random_matrix({WeightFormat::kFp8Block, 48, 64, 32, ScaleFormat::kF32}, random_);
   const float third = 1.0F / 3.0F;
   std::memcpy(odd.scales.data() + 4, &third, sizeof(third));
   const std::vector<float> x = random_rows(3 * 64, true, random_);
-  for (Matrix* const m : {&nan, &odd}) {
+  for (Matrix* const m : {&infinite, &nan, &odd}) {
     EXPECT_FALSE(m->pack());
     const std::vector<float> y = multiply(GetParam(), m->weight, x, pool_);
     const std::vector<float> reference = multiply(Isa::kReference, m->weight, x, pool_);
@@ -333,6 +364,7 @@ TEST_P(MatmulTest, InfinityAndNanComeThrough) {
     const std::vector<float> y = multiply(GetParam(), m.weight, x, pool_);
     for (std::size_t r = 0; r < 16; ++r) {
       EXPECT_FALSE(std::isfinite(y[r])) << r;
+      EXPECT_EQ(std::isnan(y[r]), std::isnan(odd)) << r;
       EXPECT_TRUE(std::isfinite(y[16 + r])) << "the row beside it, output " << r;
     }
   }

@@ -22,6 +22,7 @@ constexpr std::uint8_t kFp4ScaleMin = 2;
 constexpr std::uint8_t kFp4ScaleMax = 251;
 
 constexpr std::uint8_t kE4m3Nan = 0x7f;  // either sign
+constexpr std::uint16_t kBf16Exponent = 0x7f80;
 
 std::uint8_t byte_at(const std::byte* bytes, std::size_t index) {
   return std::to_integer<std::uint8_t>(bytes[index]);
@@ -83,11 +84,18 @@ struct Group {
     }
   }
 
-  void pack_bf16() const {
+  [[nodiscard]] bool pack_bf16() const {
+    unsigned odd = 0;  // infinite or not a number
     for_pieces(2 * sizeof(std::uint16_t),
-               [this](std::size_t n, std::size_t tile, const std::byte* piece) {
+               [&](std::size_t n, std::size_t tile, const std::byte* piece) {
+                 for (std::size_t k = 0; k < kTileColumns; ++k) {
+                   std::uint16_t bits = 0;
+                   std::memcpy(&bits, piece + k * sizeof(bits), sizeof(bits));
+                   odd |= (bits & kBf16Exponent) == kBf16Exponent ? 1U : 0U;
+                 }
                  spread_pairs<std::uint32_t>(n, tile, piece);
                });
+    return odd == 0;
   }
 
   [[nodiscard]] bool pack_fp8() const {
@@ -153,7 +161,7 @@ std::optional<PackedView> packed_shape(const Weight& weight) {
       view.group_bytes = fp8_scale_bytes(view.tiles) + view.tiles * tile_bytes(view.format);
       return view;
     case WeightFormat::kFp4:
-      if (weight.block != kTileColumns) {
+      if (weight.block != kTileColumns || weight.columns % kTileColumns != 0) {
         return std::nullopt;
       }
       view.format = PackedFormat::kFp4;
@@ -178,8 +186,7 @@ bool pack_group(const Weight& weight, const PackedView& shape, std::size_t group
   const Group job{weight, shape, first, std::min(kGroupRows, weight.rows - first), out};
   switch (shape.format) {
     case PackedFormat::kBf16:
-      job.pack_bf16();
-      return true;
+      return job.pack_bf16();
     case PackedFormat::kFp8:
       return job.pack_fp8();
     case PackedFormat::kFp4:

@@ -25,13 +25,15 @@ namespace galley::kernels {
 // Raised with every change of the bytes above: files that keep packed matrices are then made anew.
 inline constexpr std::uint32_t kPackedLayout = 1;
 
+inline constexpr std::size_t kPackedAlignment = 64;  // of every group
+
 // Where the products of `weight` would lie; null when its format or block sizes have no packed
 // form.
 [[nodiscard]] std::optional<PackedView> packed_shape(const Weight& weight);
 
-// Writes group `group` to out[shape.group_bytes]. False: a code is NaN, or a scale is no power of
-// two or so small or large that the weights are not normal bfloat16 numbers; `out` is then
-// undefined and the rows belong to the reference.
+// Writes group `group` to out[shape.group_bytes]. False: a weight is infinite or NaN, or a scale is
+// no power of two or so small or large that the weights are not normal bfloat16 numbers; `out` is
+// then undefined and the rows belong to the reference.
 [[nodiscard]] bool pack_group(const Weight& weight,
                               const PackedView& shape,
                               std::size_t group,

@@ -1,6 +1,6 @@
 #include "kernels/product.h"
 
-#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -49,30 +49,33 @@ Product::Block Product::outputs(const Weight& weight,
                                 const MatmulInput& x,
                                 std::size_t row,
                                 std::size_t rows) const {
-  GALLEY_ASSERT(count <= kOutputs && rows <= kRowsMax);
-  GALLEY_ASSERT(first + count <= weight.rows && x.columns() == weight.columns);
+  GALLEY_ASSERT(rows <= kRowsMax);
+  GALLEY_ASSERT(first % kGroupRows + count <= kOutputs);
+  GALLEY_ASSERT(first + count <= weight.rows);
+  GALLEY_ASSERT(x.columns() == weight.columns);
   thread_local Workspace work;
   float* const c = reserve_floats(work.c, kOutputs * kRowsMax);
-  const std::size_t groups = ceil_div(count, kGroupRows);
+  const std::size_t first_group = first / kGroupRows;
+  const std::size_t groups = ceil_div(first % kGroupRows + count, kGroupRows);
   std::optional<PackedView> packed;
-  if (kernel_ != nullptr && first % kGroupRows == 0) {
+  if (kernel_ != nullptr) {
     packed = packed_shape(weight);
   }
   if (packed && weight.packed != nullptr) {
-    packed->data = weight.packed + first / kGroupRows * packed->group_bytes;
+    packed->data = weight.packed + first_group * packed->group_bytes;
+    GALLEY_ASSERT(reinterpret_cast<std::uintptr_t>(packed->data) % kPackedAlignment == 0);
   } else if (packed) {
     std::byte* const out = work.groups.reserve(groups * packed->group_bytes);
     packed->data = out;
     for (std::size_t group = 0; group < groups && packed; ++group) {
-      if (!pack_group(weight, *packed, first / kGroupRows + group,
-                      out + group * packed->group_bytes)) {
+      if (!pack_group(weight, *packed, first_group + group, out + group * packed->group_bytes)) {
         packed.reset();
       }
     }
   }
   if (packed) {
     kernel_->multiply(*packed, groups, x.view(row, rows), c, work.scratch.reserve(kScratchBytes));
-    return {c, groups * kGroupRows};
+    return {c + first % kGroupRows, groups * kGroupRows};
   }
   work.row.resize(weight.columns);
   for (std::size_t r = 0; r < count; ++r) {

@@ -27,10 +27,9 @@ class Product {
     const float* c;
     std::size_t stride;
   };
-  // Outputs [first, first + count), count <= kOutputs, of rows [row, row + rows) of `x`; `row` is a
-  // multiple of 16, rows <= kRowsMax. Weights lie packed, or are packed on the way, which gives the
-  // same bits; what has no packed form is left to the reference. `first` is a multiple of 16 where
-  // more than the reference is to be used.
+  // Outputs [first, first + count), which lie in at most two groups of 16, of rows [row, row +
+  // rows) of `x`; `row` is a multiple of 16, rows <= kRowsMax. Weights lie packed, or are packed on
+  // the way, which gives the same bits; what has no packed form is left to the reference.
   [[nodiscard]] Block outputs(const Weight& weight,
                               std::size_t first,
                               std::size_t count,

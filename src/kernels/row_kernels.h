@@ -6,17 +6,19 @@
 // structs only, for the reason given in matmul.h. Every sum's order is fixed by lengths alone.
 namespace galley::kernels {
 
+inline constexpr std::size_t kRowLanes = 16;  // float32 side by side, on every instruction set
+
 // out[h] = sum_j p_j keys[j] with p = softmax with sink of scale * q[h] . keys[j] (spec model 2.4).
 struct AttendRow {
   const float* q;  // [heads, width]
   std::size_t heads;
-  std::size_t width;  // a multiple of 16
+  std::size_t width;  // a multiple of kRowLanes
   const float* const* keys;
   std::size_t count;  // may be 0: out is zero
   float scale;
   const float* sinks;  // [heads]
   float* out;          // [heads, width]
-  float* scores;       // scratch [heads, count rounded up to 16]
+  float* scores;       // scratch [heads, count rounded up to kRowLanes]
 };
 
 // scores[j] = sum_h weights[h] * max(0, q[h] . keys[j]) (spec model 4.3, 4.4).
@@ -24,7 +26,7 @@ struct ScoreRows {
   const float* q;        // [heads, width]
   const float* weights;  // [heads]
   std::size_t heads;
-  std::size_t width;  // a multiple of 16
+  std::size_t width;  // a multiple of kRowLanes
   const float* keys;  // [count, width]
   std::size_t count;
   float* scores;

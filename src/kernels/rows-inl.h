@@ -9,12 +9,12 @@
 namespace galley::kernels {
 namespace {
 
-constexpr std::size_t kLanes = 16;
 constexpr std::size_t kHeadTile = 4;
 constexpr std::size_t kKeyTile = 4;
 
-// e^x for x <= 0: 2^n times a polynomial in r = x - n ln 2, |r| <= ln 2 / 2 (Taylor to r^7 / 7!,
-// relative error below 2^-24). Below -87 the result would leave the normal numbers: 0.
+// e^x for x <= 0: 2^n times a polynomial in r = x - n ln 2, |r| <= ln 2 / 2 (Taylor to r^7 / 7!:
+// what is cut off is below 2^-24 of the value, and the roundings below 3 times that). Below -87 the
+// result would leave the normal numbers: 0.
 inline Vec exponential(Vec x) {
   const Vec n = round(mul(x, set(1.44269504F)));
   Vec r = fma(n, set(-0.693359375F), x);  // ln 2 in two parts, the first exact in a product with n
@@ -42,7 +42,7 @@ void dot_tile(const float* q,
       sum = set(0.0F);
     }
   }
-  for (std::size_t c = 0; c < width; c += kLanes) {
+  for (std::size_t c = 0; c < width; c += kRowLanes) {
     Vec key[Keys];
     for (std::size_t j = 0; j < Keys; ++j) {
       key[j] = load(keys[j] + c);
@@ -86,23 +86,23 @@ void score_keys(const AttendRow& row, std::size_t head, std::size_t stride) {
 
 // Scores of one head to e^(score - largest), those behind the last key to 0; returns their sum with
 // the sink's.
-float soften(float* scores, std::size_t count, std::size_t stride, float sink) {
+float softmax_weights(float* scores, std::size_t count, std::size_t stride, float sink) {
   constexpr float kLowest = -3.0e38F;
   for (std::size_t j = count; j < stride; ++j) {
     scores[j] = kLowest;
   }
   Vec largest = set(sink);
-  for (std::size_t j = 0; j < stride; j += kLanes) {
+  for (std::size_t j = 0; j < stride; j += kRowLanes) {
     largest = maximum(largest, load(scores + j));
   }
   const float top = max_lanes(largest);
   // The sink counts in the first lane alone.
-  float first[kLanes] = {sink};
-  for (std::size_t lane = 1; lane < kLanes; ++lane) {
+  float first[kRowLanes] = {sink};
+  for (std::size_t lane = 1; lane < kRowLanes; ++lane) {
     first[lane] = kLowest;
   }
   Vec sum = exponential(sub(load(first), set(top)));
-  for (std::size_t j = 0; j < stride; j += kLanes) {
+  for (std::size_t j = 0; j < stride; j += kRowLanes) {
     const Vec e = exponential(sub(load(scores + j), set(top)));
     store(scores + j, e);
     sum = add(sum, e);
@@ -128,7 +128,7 @@ void mix_tile(const AttendRow& row,
   for (std::size_t j = 0; j < row.count; ++j) {
     Vec key[Vectors];
     for (std::size_t v = 0; v < Vectors; ++v) {
-      key[v] = load(row.keys[j] + channel + v * kLanes);
+      key[v] = load(row.keys[j] + channel + v * kRowLanes);
     }
     for (std::size_t h = 0; h < Heads; ++h) {
       const Vec weight = set(e[h * stride + j]);
@@ -139,7 +139,7 @@ void mix_tile(const AttendRow& row,
   }
   for (std::size_t h = 0; h < Heads; ++h) {
     for (std::size_t v = 0; v < Vectors; ++v) {
-      store(row.out + (head + h) * row.width + channel + v * kLanes,
+      store(row.out + (head + h) * row.width + channel + v * kRowLanes,
             divide(acc[h][v], set(totals[h])));
     }
   }
@@ -150,19 +150,20 @@ void attend_heads(const AttendRow& row, std::size_t head, std::size_t stride) {
   score_keys<Heads>(row, head, stride);
   float totals[Heads];
   for (std::size_t h = 0; h < Heads; ++h) {
-    totals[h] = soften(row.scores + (head + h) * stride, row.count, stride, row.sinks[head + h]);
+    totals[h] =
+        softmax_weights(row.scores + (head + h) * stride, row.count, stride, row.sinks[head + h]);
   }
   std::size_t channel = 0;
-  for (; channel + 4 * kLanes <= row.width; channel += 4 * kLanes) {
+  for (; channel + 4 * kRowLanes <= row.width; channel += 4 * kRowLanes) {
     mix_tile<Heads, 4>(row, totals, head, stride, channel);
   }
-  for (; channel < row.width; channel += kLanes) {
+  for (; channel < row.width; channel += kRowLanes) {
     mix_tile<Heads, 1>(row, totals, head, stride, channel);
   }
 }
 
 void attend(const AttendRow& row) {
-  const std::size_t stride = (row.count + kLanes - 1) / kLanes * kLanes;
+  const std::size_t stride = (row.count + kRowLanes - 1) / kRowLanes * kRowLanes;
   std::size_t head = 0;
   for (; head + kHeadTile <= row.heads; head += kHeadTile) {
     attend_heads<kHeadTile>(row, head, stride);
@@ -219,13 +220,13 @@ float dot(const float* a, const float* b, std::size_t count) {
     sum = set(0.0F);
   }
   std::size_t k = 0;
-  for (; k + kChains * kLanes <= count; k += kChains * kLanes) {
+  for (; k + kChains * kRowLanes <= count; k += kChains * kRowLanes) {
     for (std::size_t chain = 0; chain < kChains; ++chain) {
-      const std::size_t at = k + chain * kLanes;
+      const std::size_t at = k + chain * kRowLanes;
       acc[chain] = fma(load(a + at), load(b + at), acc[chain]);
     }
   }
-  for (; k + kLanes <= count; k += kLanes) {
+  for (; k + kRowLanes <= count; k += kRowLanes) {
     acc[0] = fma(load(a + k), load(b + k), acc[0]);
   }
   float rest = 0.0F;

@@ -13,7 +13,6 @@ namespace galley::kernels {
 namespace {
 
 constexpr std::size_t kKeysPerTask = 256;
-constexpr std::size_t kLanes = 16;  // row_kernels.h: width is a multiple of it
 
 bool kept(const SelectArgs& args, std::size_t row, std::size_t block) {
   return args.candidates == nullptr ||
@@ -49,56 +48,52 @@ void choose(const SelectArgs& args, std::size_t row, std::vector<float>& scores)
 }  // namespace
 
 void Selection::run(const SelectArgs& args) {
-  for (std::size_t i = 0; i < args.sequences.size(); ++i) {
-    const std::size_t first = args.sequences[i].batch_begin;
-    const std::size_t last = first + args.sequences[i].batch_rows;
-    for (std::size_t begin = first; begin < last; begin += kRows) {
-      run_rows(args, args.keys[i], begin, std::min(last, begin + kRows));
-    }
+  const std::size_t rows = batch_rows(args.sequences);
+  for (std::size_t begin = 0; begin < rows; begin += kRows) {
+    run_rows(args, begin, std::min(rows, begin + kRows));
   }
 }
 
-void Selection::run_rows(const SelectArgs& args,
-                         const PagedView& keys,
-                         std::size_t begin,
-                         std::size_t end) {
+void Selection::run_rows(const SelectArgs& args, std::size_t begin, std::size_t end) {
+  first_ = begin;
+  tasks_.clear();
   scores_.resize(kRows);
   weights_.resize(kRows * args.heads);
-  std::size_t longest = 0;
   for (std::size_t row = begin; row < end; ++row) {
     const auto visible = static_cast<std::size_t>((args.positions[row] + 1) / args.ratio);
-    longest = std::max(longest, visible);
     scores_[row - begin].assign(visible, -std::numeric_limits<float>::infinity());
     for (std::size_t h = 0; h < args.heads; ++h) {
       weights_[(row - begin) * args.heads + h] =
           args.weights[row * args.heads + h] * args.weight_scale;
     }
   }
-  pool_.run(ceil_div(longest, kKeysPerTask), [&](std::size_t task) {
-    const std::size_t first = task * kKeysPerTask;
-    score(args, keys, begin, end, first, std::min(longest, first + kKeysPerTask));
-  });
+  for (std::size_t row = begin; row < end;) {
+    const std::size_t i = sequence_of(args.sequences, row);
+    const SequenceView& sequence = args.sequences[i];
+    const std::size_t stop = std::min(end, sequence.batch_begin + sequence.batch_rows);
+    const std::size_t keys = scores_[stop - 1 - begin].size();  // the last row sees most
+    for (std::size_t key = 0; key < keys; key += kKeysPerTask) {
+      tasks_.push_back({i, row, stop, key, std::min(keys, key + kKeysPerTask)});
+    }
+    row = stop;
+  }
+  pool_.run(tasks_.size(), [&](std::size_t i) { score(args, tasks_[i]); });
   pool_.run(end - begin, [&](std::size_t i) { choose(args, begin + i, scores_[i]); });
 }
 
-// Scores of the keys [first_key, last_key) for the rows that see them, block of candidates by
-// block.
-void Selection::score(const SelectArgs& args,
-                      const PagedView& keys,
-                      std::size_t begin,
-                      std::size_t end,
-                      std::size_t first_key,
-                      std::size_t last_key) {
+// Scores a task's keys for those of its rows that see them, block of candidates by block.
+void Selection::score(const SelectArgs& args, const Task& task) {
+  const PagedView& keys = args.keys[task.sequence];
   const bool all = args.publish_candidates || args.candidates == nullptr;
   const std::size_t block = all ? kKeysPerTask : std::max<std::size_t>(args.candidate_block, 1);
   thread_local std::vector<float> unpacked;
   unpacked.resize(block * args.width);
-  for (std::size_t first = first_key; first < last_key;) {
+  for (std::size_t first = task.first_key; first < task.last_key;) {
     // To the end of the block, for tasks do not begin at blocks of every size.
-    const std::size_t last = std::min(last_key, (first / block + 1) * block);
+    const std::size_t last = std::min(task.last_key, (first / block + 1) * block);
     std::size_t known = 0;  // keys of the block that are unpacked
-    for (std::size_t row = begin; row < end; ++row) {
-      std::vector<float>& scores = scores_[row - begin];
+    for (std::size_t row = task.begin; row < task.end; ++row) {
+      std::vector<float>& scores = scores_[row - first_];
       const std::size_t stop = std::min(last, scores.size());
       if (stop <= first || (!all && !kept(args, row, first / block))) {
         continue;
@@ -108,8 +103,8 @@ void Selection::score(const SelectArgs& args,
                               {unpacked.data() + known * args.width, args.width});
       }
       const float* const q = args.q + row * args.heads * args.width;
-      const float* const weights = weights_.data() + (row - begin) * args.heads;
-      if (kernels_ != nullptr && args.width % kLanes == 0) {
+      const float* const weights = weights_.data() + (row - first_) * args.heads;
+      if (kernels_ != nullptr && args.width % kRowLanes == 0) {
         kernels_->index_scores({.q = q,
                                 .weights = weights,
                                 .heads = args.heads,

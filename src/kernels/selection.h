@@ -19,19 +19,24 @@ class Selection {
   void run(const SelectArgs& args);
 
  private:
-  static constexpr std::size_t kRows = 16;  // taken at a time, of one sequence
+  static constexpr std::size_t kRows = 16;  // taken at a time
 
-  // Rows [begin, end) of the batch, whose keys are `keys`.
-  void run_rows(const SelectArgs& args, const PagedView& keys, std::size_t begin, std::size_t end);
-  void score(const SelectArgs& args,
-             const PagedView& keys,
-             std::size_t begin,
-             std::size_t end,
-             std::size_t first_key,
-             std::size_t last_key);
+  // Some keys for some rows of one sequence.
+  struct Task {
+    std::size_t sequence;
+    std::size_t begin;  // rows [begin, end)
+    std::size_t end;
+    std::size_t first_key;  // keys [first_key, last_key)
+    std::size_t last_key;
+  };
+
+  void run_rows(const SelectArgs& args, std::size_t begin, std::size_t end);
+  void score(const SelectArgs& args, const Task& task);
 
   WorkerPool& pool_;
   const RowKernels* kernels_;
+  std::size_t first_ = 0;  // of the rows taken
+  std::vector<Task> tasks_;
   std::vector<std::vector<float>> scores_;  // of each row taken, a key it sees each
   std::vector<float> weights_;              // [rows, heads]
 };

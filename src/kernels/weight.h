@@ -6,8 +6,8 @@
 
 namespace galley::kernels {
 
-// How a matrix lies in the checkpoint (spec model 11.1). It stays so in memory; kernels widen it on
-// the way.
+// How a matrix lies in the checkpoint (spec model 11.1). It stays as narrow in memory;
+// kernels widen it on the way.
 enum class WeightFormat : std::uint8_t {
   kF32,
   kBf16,
@@ -27,7 +27,9 @@ struct Weight {
   std::size_t block{};  // kFp8Block: side of a square; kFp8Row, kFp4: columns of a scale
   const std::byte* data{};
   const std::byte* scales{};
-  const std::byte* packed{};  // the groups of packed_weight.h, where somebody made them
+  // The groups of packed_weight.h where somebody made them, 64-byte aligned; products read these
+  // alone.
+  const std::byte* packed{};
 
   [[nodiscard]] bool empty() const { return data == nullptr; }
   // True for the formats in front of which the reference quantises activations (spec model 2.3,

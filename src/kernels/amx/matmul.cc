@@ -47,15 +47,20 @@ void configure(std::size_t first_rows, std::size_t second_rows, std::size_t grou
   asm volatile("ldtilecfg %0" : : "m"(config));
 }
 
-// What comes after this piece in memory, asked for while it is computed.
-class Ahead {
+// g++ 12 does not know that a tile load reads memory, and may move or drop stores in front of it.
+inline void finish_stores() {
+  asm volatile("" : : : "memory");
+}
+
+// Asks for what comes after this piece in memory while it is computed.
+class Prefetcher {
  public:
   // `bytes` of each group from `at` on, in `steps` steps.
-  Ahead(const std::byte* at,
-        std::size_t group_bytes,
-        std::size_t groups,
-        std::size_t bytes,
-        std::size_t steps)
+  Prefetcher(const std::byte* at,
+             std::size_t group_bytes,
+             std::size_t groups,
+             std::size_t bytes,
+             std::size_t steps)
       : at_(at),
         group_bytes_(groups > 1 ? group_bytes : 0),
         lines_((bytes + 64 * steps - 1) / (64 * steps)) {}
@@ -163,6 +168,7 @@ void multiply_few(const PackedView& w, const Activations& x, float* c, std::byte
         wide[slot][group] = wide_tile(w, kGroups, group, tile,
                                       scratch + (slot * kGroupsMax + group) * kWideTileBytes);
       }
+      finish_stores();
     }
     if (tile >= kBehind) {
       const std::size_t slot = (tile - kBehind) % kSlots;
@@ -179,7 +185,7 @@ void add_piece(const std::byte* const (&wide)[kGroupsMax],
                const Activations& x,
                std::size_t block,
                float* c,
-               Ahead& ahead) {
+               Prefetcher& ahead) {
   using Block = Sums<TwoBlocks, TwoGroups>;
   if (first == 0) {
     Block::zero();
@@ -210,12 +216,14 @@ void multiply_many(const PackedView& w, const Activations& x, float* c, std::byt
       wide[group] = wide_tiles(w, kGroups, group, first, count,
                                scratch + group * kPieceTiles * kWideTileBytes);
     }
+    finish_stores();
     // The next piece of these groups, or the first of those behind them.
     const std::byte* const next =
         w.data +
         (left > count ? tile_offset(w.format, w.tiles, first + count) : kGroups * w.group_bytes);
-    Ahead ahead(next, w.group_bytes, kGroups, kPieceTiles * (tile_bytes(w.format) + kGroupRows),
-                count * ((x.rows + kBlockRows - 1) / kBlockRows));
+    Prefetcher ahead(next, w.group_bytes, kGroups,
+                     kPieceTiles * (tile_bytes(w.format) + kGroupRows),
+                     count * ((x.rows + kBlockRows - 1) / kBlockRows));
     if (whole > 0) {
       configure(kGroupRows, kGroupRows, kGroups);
     }
@@ -245,6 +253,10 @@ void multiply_groups(const PackedView& w, const Activations& x, float* c, std::b
     multiply_many<TwoGroups>(w, x, c, scratch);
   }
   _tile_release();  // an idle thread must not carry 8 KiB of state through context switches
+  // A sum flushed to -0 would become +0 by adding the product of a zero term, so it is +0 always.
+  for (std::size_t i = 0; i < x.rows * (TwoGroups ? 2 : 1) * kGroupRows; i += kGroupRows) {
+    _mm512_storeu_ps(c + i, _mm512_add_ps(_mm512_loadu_ps(c + i), _mm512_setzero_ps()));
+  }
 }
 
 void multiply(
@@ -258,6 +270,6 @@ void multiply(
 
 }  // namespace
 
-const MatmulKernel kAmxMatmul = {ActivationForm::kBf16Terms, multiply};
+constinit const MatmulKernel kAmxMatmul = {ActivationForm::kBf16Terms, multiply};
 
 }  // namespace galley::kernels

@@ -193,6 +193,6 @@ void multiply(
 
 }  // namespace
 
-const MatmulKernel kAvx2Matmul = {ActivationForm::kF32, multiply};
+constinit const MatmulKernel kAvx2Matmul = {ActivationForm::kF32, multiply};
 
 }  // namespace galley::kernels

@@ -77,6 +77,6 @@ inline float max_lanes(Vec a) {
 
 namespace galley::kernels {
 
-const RowKernels kAvx2Rows = kRows;
+constinit const RowKernels kAvx2Rows = kRows;
 
 }  // namespace galley::kernels

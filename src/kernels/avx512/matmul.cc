@@ -50,8 +50,9 @@ void add_products(const std::byte* wide,
         // Without the hint g++ 12 keeps more than 16 sums in memory.
 #pragma GCC unroll 12
         for (std::size_t r = 0; r < Rows; ++r) {
-          const __m512i values = _mm512_set1_epi32(
-              *reinterpret_cast<const int*>(at[term][r] + tile * kTileBytes + pair * sizeof(int)));
+          int two = 0;
+          __builtin_memcpy(&two, at[term][r] + tile * kTileBytes + pair * sizeof(two), sizeof(two));
+          const __m512i values = _mm512_set1_epi32(two);
           acc[r][pair % kChains] =
               _mm512_dpbf16_ps(acc[r][pair % kChains], weights, reinterpret_cast<__m512bh>(values));
         }
@@ -106,14 +107,17 @@ void multiply(
     }
     for (std::size_t row = 0; row < x.rows; ++row) {
       const float* const chains = sums + row * kChains * kGroupRows;
+      // A sum flushed to -0 would become +0 by adding the product of a zero term, so it is +0
+      // always.
+      const __m512 sum = _mm512_add_ps(_mm512_load_ps(chains), _mm512_load_ps(chains + kGroupRows));
       _mm512_storeu_ps(c + (row * groups + group) * kGroupRows,
-                       _mm512_add_ps(_mm512_load_ps(chains), _mm512_load_ps(chains + kGroupRows)));
+                       _mm512_add_ps(sum, _mm512_setzero_ps()));
     }
   }
 }
 
 }  // namespace
 
-const MatmulKernel kAvx512Matmul = {ActivationForm::kBf16Terms, multiply};
+constinit const MatmulKernel kAvx512Matmul = {ActivationForm::kBf16Terms, multiply};
 
 }  // namespace galley::kernels

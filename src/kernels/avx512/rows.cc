@@ -67,6 +67,6 @@ inline float max_lanes(Vec a) {
 
 namespace galley::kernels {
 
-const RowKernels kAvx512Rows = kRows;
+constinit const RowKernels kAvx512Rows = kRows;
 
 }  // namespace galley::kernels
