@@ -16,6 +16,7 @@
 #include "kernels/attention.h"
 #include "kernels/batch_views.h"
 #include "kernels/device.h"
+#include "kernels/experts.h"
 #include "kernels/formats.h"
 #include "kernels/isa.h"
 #include "kernels/matmul_input.h"
@@ -121,7 +122,8 @@ class CpuStream final : public Stream {
         product_(isa),
         rows_(row_kernels(isa)),
         attention_(pool_, rows_),
-        selection_(pool_, rows_) {}
+        selection_(pool_, rows_),
+        experts_(pool_, product_) {}
 
   void record(Event& event) override {
     auto& cpu_event = static_cast<CpuEvent&>(event);
@@ -312,7 +314,7 @@ class CpuStream final : public Stream {
   }
 
   void experts(const ExpertsArgs& a) override {
-    executor_.post([this, a] { run_experts(a); });
+    executor_.post([this, a] { experts_.run(a); });
   }
 
   void engram_hash(const EngramHashArgs& a) override {
@@ -592,155 +594,6 @@ class CpuStream final : public Stream {
     }
   }
 
-  // The rows of a batch that one expert computes, and what it makes of them.
-  struct ExpertJob {
-    struct Use {
-      std::size_t row;
-      std::size_t slot;  // of the row's chosen experts; the shared one comes last
-      float weight;
-    };
-    const ExpertWeights* expert = nullptr;
-    std::vector<Use> uses;
-    std::size_t first = 0;  // of its rows among those of all experts, a multiple of 16
-  };
-
-  // One stretch of 32 outputs of up to kRowsMax rows of an expert.
-  struct ExpertTask {
-    ExpertJob* job;
-    std::size_t first;
-    std::size_t row;
-  };
-
-  static void list_tasks(std::span<ExpertJob* const> jobs,
-                         std::size_t outputs,
-                         std::vector<ExpertTask>& tasks) {
-    tasks.clear();
-    for (ExpertJob* const job : jobs) {
-      for (std::size_t row = 0; row < job->uses.size(); row += kRowsMax) {
-        for (std::size_t first = 0; first < outputs; first += Product::kOutputs) {
-          tasks.push_back({job, first, row});
-        }
-      }
-    }
-  }
-
-  // y = sum of w2 . bf16(swiglu(w1 x, w3 x) * weight) over a row's experts. Rows are gathered by
-  // expert, so that each expert's weights pass through the caches once.
-  void run_experts(const ExpertsArgs& a) {
-    const float* x = a.x;
-    if (a.activation_block > 0 && a.shared.w1.quantised()) {
-      x = quantised(a.x, a.hidden, a.rows, a.hidden, a.activation_block);
-    }
-    const std::vector<ExpertJob*> jobs = list_expert_jobs(a, x);
-    inputs_.front().assign(pool_, product_.form(), expert_rows_, a.hidden);
-    const std::size_t slots = a.chosen + 1;
-    hidden_.resize(expert_rows_.size() * a.intermediate);
-    std::vector<ExpertTask> tasks;
-    list_tasks(jobs, a.intermediate, tasks);
-    pool_.run(tasks.size(), [&](std::size_t i) { expand_expert(a, tasks[i]); });
-    pool_.run(expert_rows_.size(), [&](std::size_t i) {
-      if (expert_rows_[i] == nullptr) {
-        return;
-      }
-      float* const h = hidden_.data() + i * a.intermediate;
-      if (a.activation_block > 0 && a.shared.w2.quantised()) {
-        ref::fake_quantise_fp8({h, a.intermediate}, std::min(a.activation_block, a.intermediate));
-      }
-      expert_rows_[i] = h;
-    });
-    inputs_.front().assign(pool_, product_.form(), expert_rows_, a.intermediate);
-    partial_.resize(a.rows * slots * a.hidden);
-    list_tasks(jobs, a.hidden, tasks);
-    pool_.run(tasks.size(), [&](std::size_t i) { contract_expert(a, tasks[i]); });
-    // Routed experts in ascending order, then the shared one.
-    pool_.run(a.rows, [&](std::size_t t) {
-      const std::span<float> y(a.y + t * a.hidden, a.hidden);
-      std::ranges::fill(y, 0.0F);
-      for (std::size_t s = 0; s < slots; ++s) {
-        const float* const part = partial_.data() + (t * slots + s) * a.hidden;
-        for (std::size_t c = 0; c < a.hidden; ++c) {
-          y[c] += part[c];
-        }
-      }
-      round_all(y, a.round);
-    });
-  }
-
-  // The experts that some row chose, with those rows of `x`.
-  std::vector<ExpertJob*> list_expert_jobs(const ExpertsArgs& a, const float* x) {
-    expert_jobs_.resize(a.experts.size() + 1);
-    for (std::size_t e = 0; e <= a.experts.size(); ++e) {
-      expert_jobs_[e].uses.clear();
-      expert_jobs_[e].expert = e < a.experts.size() ? &a.experts[e] : &a.shared;
-    }
-    for (std::size_t t = 0; t < a.rows; ++t) {
-      for (std::size_t s = 0; s < a.chosen; ++s) {
-        const auto expert = static_cast<std::size_t>(a.expert_ids[t * a.chosen + s]);
-        expert_jobs_[expert].uses.push_back({t, s, a.weights[t * a.chosen + s]});
-      }
-      expert_jobs_[a.experts.size()].uses.push_back({t, a.chosen, 1.0F});
-    }
-    std::vector<ExpertJob*> jobs;
-    expert_rows_.clear();
-    for (ExpertJob& job : expert_jobs_) {
-      if (job.uses.empty()) {
-        continue;
-      }
-      job.first = expert_rows_.size();
-      for (const ExpertJob::Use& use : job.uses) {
-        expert_rows_.push_back(x + use.row * a.hidden);
-      }
-      // Each expert's rows begin where a product may begin.
-      expert_rows_.resize(ceil_div(expert_rows_.size(), kGroupRows) * kGroupRows, nullptr);
-      jobs.push_back(&job);
-    }
-    return jobs;
-  }
-
-  // h = swiglu(w1 x, w3 x) * weight of a task's outputs.
-  void expand_expert(const ExpertsArgs& a, const ExpertTask& task) {
-    ExpertJob& job = *task.job;
-    const std::size_t count = std::min(Product::kOutputs, a.intermediate - task.first);
-    const std::size_t rows = std::min(kRowsMax, job.uses.size() - task.row);
-    thread_local std::vector<float> gates;
-    Product::Block block = product_.outputs(job.expert->w1, task.first, count, inputs_.front(),
-                                            job.first + task.row, rows);
-    gates.resize(rows * count);
-    for (std::size_t n = 0; n < rows; ++n) {
-      const std::span<float> gate(gates.data() + n * count, count);
-      std::copy_n(block.c + n * block.stride, count, gate.begin());
-      round_all(gate, a.round);
-    }
-    block = product_.outputs(job.expert->w3, task.first, count, inputs_.front(),
-                             job.first + task.row, rows);
-    std::array<float, Product::kOutputs> up{};
-    for (std::size_t n = 0; n < rows; ++n) {
-      std::copy_n(block.c + n * block.stride, count, up.begin());
-      round_all({up.data(), count}, a.round);
-      const std::span<float> h(
-          hidden_.data() + (job.first + task.row + n) * a.intermediate + task.first, count);
-      ref::swiglu({gates.data() + n * count, count}, {up.data(), count}, a.limit,
-                  job.uses[task.row + n].weight, h);
-      round_all(h, a.round);
-    }
-  }
-
-  // A task's outputs of w2 h, to the rows' slots.
-  void contract_expert(const ExpertsArgs& a, const ExpertTask& task) {
-    ExpertJob& job = *task.job;
-    const std::size_t count = std::min(Product::kOutputs, a.hidden - task.first);
-    const std::size_t rows = std::min(kRowsMax, job.uses.size() - task.row);
-    const Product::Block block = product_.outputs(job.expert->w2, task.first, count,
-                                                  inputs_.front(), job.first + task.row, rows);
-    for (std::size_t n = 0; n < rows; ++n) {
-      const ExpertJob::Use& use = job.uses[task.row + n];
-      const std::span<float> out(
-          partial_.data() + (use.row * (a.chosen + 1) + use.slot) * a.hidden + task.first, count);
-      std::copy_n(block.c + n * block.stride, count, out.begin());
-      round_all(out, a.round);
-    }
-  }
-
   void run_draft_chain(const DraftChainArgs& a) {
     const std::size_t rank = a.markov_embed.columns;
     const std::size_t vocabulary = a.markov_head.rows;
@@ -776,16 +629,13 @@ class CpuStream final : public Stream {
   const RowKernels* rows_;  // null: the reference
   Attention attention_;
   Selection selection_;
+  Experts experts_;
   // Scratch of the operation that runs.
   std::deque<MatmulInput> inputs_ = std::deque<MatmulInput>(1);  // one a group of a linear
   std::vector<float> activations_;
   std::vector<float> mixed_;  // what hyper-connections project
   std::vector<Piece> pieces_;
-  std::vector<ExpertJob> expert_jobs_;
-  std::vector<const float*> expert_rows_;  // gathered by expert; null between them
-  std::vector<float> hidden_;              // of all experts' rows
-  std::vector<float> partial_;             // [rows, slots, H]
-  SerialExecutor executor_;                // last: it stops before what its jobs use
+  SerialExecutor executor_;  // last: it stops before what its jobs use
 };
 
 class CpuDevice final : public Device {
