@@ -25,8 +25,8 @@ class RandomWeights {
 
   RandomWeights(kernels::Device& device, std::size_t bytes);
 
-  // Makes them; at once when they are of that shape already. Values are distinct, and bytes beyond
-  // bfloat16's are codes at random, with scales around 2^-7.
+  // Makes them; nothing to do when they are of that shape already. Codes are random, scales
+  // around 2^-7.
   void fill(WorkerPool& pool, const Shape& shape);
 
   [[nodiscard]] const std::vector<kernels::Weight>& matrices() const { return matrices_; }
