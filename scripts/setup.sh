@@ -4,6 +4,7 @@
 #   scripts/setup.sh          what a build needs
 #   scripts/setup.sh python   what `pip install .` needs beyond that
 #   scripts/setup.sh test     what a build and the tests need
+#   scripts/setup.sh bench    what a build with GALLEY_BENCH needs beyond that
 #   scripts/setup.sh lint     and what .ci/run needs beyond that (clang 19, sanitizers, fuzzing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,8 @@ test  python3-venv           a place for the real API clients
 python python3-venv          a place for the Python package
 python python3-dev           headers for the Python package
 test  curl                   tries the server as README shows it
+bench libbenchmark-dev       runs the measurements of bench/kernels
+bench libdnnl-dev            oneDNN, the peer of bench/kernels
 lint  clang-19               second compiler; thread-safety analysis
 lint  clang-tidy-19          style and bug checks
 lint  clang-format-19        formatting
@@ -56,8 +59,9 @@ case "${1:-build}" in
   build) groups='build' ;;
   python) groups='build python' ;;
   test) groups='build test' ;;
+  bench) groups='build bench' ;;
   lint) groups='build python test lint' ;;
-  *) echo "usage: scripts/setup.sh [build|python|test|lint]" >&2; exit 2 ;;
+  *) echo "usage: scripts/setup.sh [build|python|test|bench|lint]" >&2; exit 2 ;;
 esac
 
 missing=()
