@@ -26,12 +26,12 @@ struct PackedView {
 enum class ActivationForm : std::uint8_t { kF32, kBf16Terms };
 inline constexpr std::size_t kTermsMax = 3;
 
-// Rows in blocks of 16, a block as tiles [tile][16 rows][32 inputs]; missing rows and inputs are
-// zero. kF32: one term of float32. kBf16Terms: a float32 is the sum of three bfloat16 numbers, its
-// leading, middle and last bits; where the second and third are zero in all rows they are null, so
-// activations that are bfloat16 already cost one product. Weights are finite and
-// sums are never -0, so adding the product of a zero term changes nothing: a row's result does not
-// depend on whether its neighbours needed the term.
+// Rows in blocks of 16, a block as tiles [tile][16 rows][32 inputs]; missing inputs are zero,
+// missing rows are not read. kF32: one term of float32. kBf16Terms: a float32 is the sum of three
+// bfloat16 numbers, its leading, middle and last bits; where the second and third are zero in all
+// rows they are null, so activations that are bfloat16 already cost one product. Weights are finite
+// and sums are never -0, so adding the product of a zero term changes nothing: a row's result does
+// not depend on whether its neighbours needed the term.
 struct Activations {
   std::size_t rows;
   std::size_t tiles;

@@ -102,8 +102,7 @@ void MatmulInput::fill_block(ActivationForm form, std::size_t block) {
   const std::size_t first = block * kBlockRows;
   const std::size_t count = std::min(kBlockRows, rows_.size() - first);
   const std::span<const float* const> rows(rows_.data() + first, count);
-  const bool whole = count == kBlockRows && std::ranges::find(rows, nullptr) == rows.end();
-  if (!whole || columns_ % (kTileColumns * kTilesMultiple) != 0) {
+  if (columns_ % (kTileColumns * kTilesMultiple) != 0) {
     std::fill_n(block_of(0, block), block_bytes_, std::byte{0});
   }
   std::uint32_t low_bits = 0;

@@ -30,7 +30,7 @@ class AlignedBytes {
 class MatmulInput {
  public:
   // `form` null: the rows as they are, for the reference. They must outlive the products.
-  // A null row is zero, and no product asks for it.
+  // No product asks for a null row.
   void assign(WorkerPool& pool,
               const ActivationForm* form,
               std::span<const float* const> rows,

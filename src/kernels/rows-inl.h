@@ -212,6 +212,8 @@ void index_scores(const ScoreRows& rows) {
   }
 }
 
+constexpr std::size_t kAheadFloats = 512;  // `a` may be a row of parameters, read once
+
 // Four sums side by side, added pairwise; what does not fill a vector comes last.
 float dot(const float* a, const float* b, std::size_t count) {
   constexpr std::size_t kChains = 4;
@@ -221,6 +223,9 @@ float dot(const float* a, const float* b, std::size_t count) {
   }
   std::size_t k = 0;
   for (; k + kChains * kRowLanes <= count; k += kChains * kRowLanes) {
+    for (std::size_t chain = 0; chain < kChains; ++chain) {
+      prefetch(a + k + kAheadFloats + chain * kRowLanes);
+    }
     for (std::size_t chain = 0; chain < kChains; ++chain) {
       const std::size_t at = k + chain * kRowLanes;
       acc[chain] = fma(load(a + at), load(b + at), acc[chain]);

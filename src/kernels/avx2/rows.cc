@@ -16,6 +16,9 @@ inline void store(float* at, Vec a) {
   _mm256_storeu_ps(at, a.low);
   _mm256_storeu_ps(at + 8, a.high);
 }
+inline void prefetch(const float* at) {
+  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+}
 inline Vec set(float value) {
   return {_mm256_set1_ps(value), _mm256_set1_ps(value)};
 }

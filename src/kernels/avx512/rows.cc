@@ -14,6 +14,9 @@ inline Vec load(const float* at) {
 inline void store(float* at, Vec a) {
   _mm512_storeu_ps(at, a.v);
 }
+inline void prefetch(const float* at) {
+  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+}
 inline Vec set(float value) {
   return {_mm512_set1_ps(value)};
 }
