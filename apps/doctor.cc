@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -100,8 +101,11 @@ DoctorFacts examine(const std::string& directory, kernels::Isa isa) {
   facts.limits = read_limits();
   WorkerPool pool(facts.cpu.usable);
   facts.checks = check_products(pool);
+  rlimit address_space{};
+  getrlimit(RLIMIT_AS, &address_space);
   const auto bytes =
-      std::max(std::min(kMemoryBytes, static_cast<std::size_t>(facts.memory.available_bytes / 4)),
+      std::max(std::min({kMemoryBytes, static_cast<std::size_t>(facts.memory.available_bytes / 4),
+                         static_cast<std::size_t>(address_space.rlim_cur / 4)}),
                static_cast<std::size_t>(pool.threads()) * kernels::kCachedBytesMax);
   const kernels::ProbeMemory memory(pool, bytes);
   measure_rates(facts, pool, memory.bytes(), clock);

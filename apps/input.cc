@@ -67,8 +67,11 @@ Result<std::string> read_input(const std::string& path) {
 }
 
 int report(const Error& error) {
-  fmt::print(stderr, "galley: {}{}\n", error.what,
-             error.where.empty() ? "" : fmt::format(" (at {})", error.where));
+  // Not fmt::print, which throws when stderr cannot be written: nobody is left to tell then.
+  const std::string text =
+      fmt::format("galley: {}{}\n", error.what,
+                  error.where.empty() ? "" : fmt::format(" (at {})", error.where));
+  std::fputs(text.c_str(), stderr);
   return kExitFailure;
 }
 

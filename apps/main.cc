@@ -1,4 +1,6 @@
+#include <csignal>
 #include <cstdio>
+#include <new>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +12,7 @@
 int main(int argc, char** argv) {
   using namespace galley::apps;
   galley::open_standard_files();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file too large for the shell's limit is an error of write()
   int exit_code = 0;
   CLI::App galley("Galley serves models of the DeepSeek-V4 / V4.1 family.", "galley");
   galley.set_version_flag("--version", "galley " GALLEY_VERSION);
@@ -31,8 +34,14 @@ int main(int argc, char** argv) {
     galley.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return galley.exit(error) == 0 ? 0 : kExitUsage;
-  } catch (const std::system_error& error) {  // fmt: a full disk or a closed pipe behind stdout
-    return report({.code = galley::Code::kUnavailable, .what = error.what(), .where = "stdout"});
+  } catch (const std::bad_alloc&) {
+    return report({.code = galley::Code::kUnavailable, .what = "out of memory"});
+  } catch (const std::system_error& error) {
+    // fmt: a full disk or a closed pipe behind stdout; else a thread that cannot be started.
+    const bool thread = error.code() == std::errc::resource_unavailable_try_again;
+    return report({.code = galley::Code::kUnavailable,
+                   .what = error.what(),
+                   .where = thread ? "starting a thread" : "stdout"});
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     return report(

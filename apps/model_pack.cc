@@ -31,10 +31,9 @@ void catch_signals() {
   struct sigaction action{};
   action.sa_handler = [](int) { stopped = true; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     sigaction(signal, &action, nullptr);
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // a file too large for the shell's limit is an error of write()
 }
 
 Result<void> pack(const std::string& directory) {

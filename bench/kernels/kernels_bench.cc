@@ -84,35 +84,41 @@ class DenseProducts {
 
   // With results where the next operation reads them, as the device's linear() has it.
   void step() {
-    run([this](const Product::Block& block, std::size_t first, std::size_t row, std::size_t rows) {
-      float* const y = reinterpret_cast<float*>(y_->data()) + row * kOutputs + first;
-      for (std::size_t t = 0; t < rows; ++t) {
-        std::copy_n(block.c + t * block.stride, Product::kOutputs, y + t * kOutputs);
-      }
+    float* const y = reinterpret_cast<float*>(y_->data());
+    run([this, y](const kernels::Weight& weight, std::size_t first, std::size_t count,
+                  std::size_t row, std::size_t rows) {
+      product_.for_outputs(weight, first, count, input_, row, rows,
+                           [&](std::size_t t, std::size_t at, std::span<const float> values) {
+                             std::ranges::copy(values, y + (row + t) * kOutputs + first + at);
+                           });
     });
   }
   // Results stay in the worker's own memory, which the next task overwrites.
   void bare_step() {
-    run([](const Product::Block&, std::size_t, std::size_t, std::size_t) {});
+    run([this](const kernels::Weight& weight, std::size_t first, std::size_t count, std::size_t row,
+               std::size_t rows) {
+      product_.for_outputs(weight, first, count, input_, row, rows,
+                           [](std::size_t, std::size_t, std::span<const float>) {});
+    });
   }
   [[nodiscard]] double flops() const {
     return 2.0 * static_cast<double>(rows_) * static_cast<double>(kOutputs * kInputs);
   }
 
  private:
-  // done(block, first output, first row, rows) for all of them, in the order of the device's tasks
-  // (kernels/cpu_device.cc).
-  template <class Done>
-  void run(Done done) {
+  // task(weight, first output, outputs, first row, rows) for all of them, in the order of the
+  // device's tasks (kernels/cpu_device.cc).
+  template <class Task>
+  void run(Task task) {
     const auto& matrices = machine_.weights.matrices();
     const kernels::Weight& weight = matrices[next_++ % matrices.size()];
-    constexpr std::size_t kAcross = kOutputs / Product::kOutputs;
-    static_assert(kOutputs % Product::kOutputs == 0);
-    pool_.run(kAcross * ceil_div(rows_, kernels::kRowsMax), [&](std::size_t task) {
-      const std::size_t first = task % kAcross * Product::kOutputs;
-      const std::size_t row = task / kAcross * kernels::kRowsMax;
-      const std::size_t rows = std::min(kernels::kRowsMax, rows_ - row);
-      done(product_.outputs(weight, first, Product::kOutputs, input_, row, rows), first, row, rows);
+    const std::size_t width = Product::outputs_per_task(kOutputs, rows_, pool_.threads());
+    const std::size_t across = ceil_div(kOutputs, width);
+    pool_.run(across * ceil_div(rows_, kernels::kRowsMax), [&](std::size_t i) {
+      const std::size_t first = i % across * width;
+      const std::size_t row = i / across * kernels::kRowsMax;
+      task(weight, first, std::min(width, kOutputs - first), row,
+           std::min(kernels::kRowsMax, rows_ - row));
     });
   }
 

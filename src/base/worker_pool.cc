@@ -40,15 +40,24 @@ void pin_to_core(std::thread& thread, int core) {
 }  // namespace
 
 WorkerPool::WorkerPool(int threads, bool pin) : shares_(checked(threads)) {
-  for (int i = 1; i < threads; ++i) {
-    workers_.emplace_back([this, i] { work(static_cast<std::size_t>(i)); });
-    if (pin) {
-      pin_to_core(workers_.back(), i);
+  try {
+    for (int i = 1; i < threads; ++i) {
+      workers_.emplace_back([this, i] { work(static_cast<std::size_t>(i)); });
+      if (pin) {
+        pin_to_core(workers_.back(), i);
+      }
     }
+  } catch (...) {  // the system refuses another thread: those that run must end first
+    stop();
+    throw;
   }
 }
 
 WorkerPool::~WorkerPool() {
+  stop();
+}
+
+void WorkerPool::stop() {
   stop_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

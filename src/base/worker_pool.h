@@ -37,7 +37,7 @@ class WorkerPool {
   static constexpr int kSpinMicroseconds = 50;
 
   // `threads` >= 1 in all. Worker i is pinned to core `i` when `pin` is set and the
-  // machine has it.
+  // machine has it. Throws std::system_error when the system starts no more threads.
   explicit WorkerPool(int threads, bool pin = false);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -55,6 +55,7 @@ class WorkerPool {
   };
 
   void work(std::size_t worker);
+  void stop();
   void take_tasks(std::size_t worker);
 
   std::vector<std::thread> workers_;

@@ -540,16 +540,16 @@ class CpuStream final : public Stream {
     list_pieces(a.outputs / a.parts, a.parts, a.rows);
     pool_.run(pieces_.size(), [&](std::size_t i) {
       const Piece& piece = pieces_[i];
-      const Product::Block block = product_.outputs(a.weight, piece.first, piece.outputs,
-                                                    inputs_[piece.part], piece.row, piece.rows);
-      for (std::size_t t = 0; t < piece.rows; ++t) {
-        const float* const c = block.c + t * block.stride;
-        const std::span<float> y(a.y + (piece.row + t) * a.y_stride + piece.first, piece.outputs);
-        for (std::size_t r = 0; r < y.size(); ++r) {
-          y[r] = a.bias.empty() ? c[r] : c[r] + a.bias[piece.first + r];
-        }
-        round_all(y, a.round);
-      }
+      product_.for_outputs(
+          a.weight, piece.first, piece.outputs, inputs_[piece.part], piece.row, piece.rows,
+          [&](std::size_t t, std::size_t at, std::span<const float> values) {
+            const std::size_t first = piece.first + at;
+            const std::span<float> y(a.y + (piece.row + t) * a.y_stride + first, values.size());
+            for (std::size_t r = 0; r < y.size(); ++r) {
+              y[r] = a.bias.empty() ? values[r] : values[r] + a.bias[first + r];
+            }
+            round_all(y, a.round);
+          });
     });
   }
 
@@ -577,16 +577,15 @@ class CpuStream final : public Stream {
     std::size_t rows;
   };
 
-  // All `outputs` of every part and all rows, cut where Product::outputs wants it whatever the
-  // parts' size; outputs of one stretch of rows follow each other.
+  // All `outputs` of every part and all rows; outputs of one stretch of rows follow each other.
   void list_pieces(std::size_t outputs, std::size_t parts, std::size_t rows) {
     pieces_.clear();
+    const std::size_t width = Product::outputs_per_task(outputs * parts, rows, pool_.threads());
     for (std::size_t row = 0; row < rows; row += kRowsMax) {
       for (std::size_t part = 0; part < parts; ++part) {
         const std::size_t end = (part + 1) * outputs;
         for (std::size_t first = part * outputs; first < end;) {
-          const std::size_t stop =
-              std::min(end, (first / Product::kOutputs + 1) * Product::kOutputs);
+          const std::size_t stop = std::min(end, (first / width + 1) * width);
           pieces_.push_back({part, first, stop - first, row, std::min(kRowsMax, rows - row)});
           first = stop;
         }
@@ -609,11 +608,12 @@ class CpuStream final : public Stream {
       list_pieces(vocabulary, 1, 1);
       pool_.run(pieces_.size(), [&](std::size_t k) {
         const Piece& piece = pieces_[k];
-        const Product::Block block =
-            product_.outputs(a.markov_head, piece.first, piece.outputs, inputs_.front(), 0, 1);
-        for (std::size_t r = 0; r < piece.outputs; ++r) {
-          logits[piece.first + r] += block.c[r];
-        }
+        product_.for_outputs(a.markov_head, piece.first, piece.outputs, inputs_.front(), 0, 1,
+                             [&](std::size_t, std::size_t at, std::span<const float> values) {
+                               for (std::size_t r = 0; r < values.size(); ++r) {
+                                 logits[piece.first + at + r] += values[r];
+                               }
+                             });
       });
       std::ranges::copy(std::span(a.h + i * a.hidden, a.hidden), joined.begin());
       std::ranges::copy(e, joined.begin() + static_cast<std::ptrdiff_t>(a.hidden));

@@ -83,10 +83,13 @@ void Experts::gather(const ExpertsArgs& args, const float* x) {
 
 void Experts::list_tasks(std::size_t outputs) {
   tasks_.clear();
+  // Experts are many: each may come in few tasks.
+  const std::size_t width =
+      Product::outputs_per_task(outputs * jobs_.size(), rows_.size(), pool_.threads());
   for (const Job& job : jobs_) {
     for (std::size_t row = 0; row < job.uses.size(); row += kRowsMax) {
-      for (std::size_t first = 0; first < outputs; first += Product::kOutputs) {
-        tasks_.push_back({&job, first, std::min(Product::kOutputs, outputs - first), row,
+      for (std::size_t first = 0; first < outputs; first += width) {
+        tasks_.push_back({&job, first, std::min(width, outputs - first), row,
                           std::min(kRowsMax, job.uses.size() - row)});
       }
     }
@@ -97,41 +100,42 @@ void Experts::list_tasks(std::size_t outputs) {
 void Experts::expand(const ExpertsArgs& args, const Task& task) {
   const std::size_t first_row = task.job->first + task.row;
   thread_local std::vector<float> gates;
-  Product::Block block =
-      product_.outputs(task.job->expert->w1, task.first, task.count, input_, first_row, task.rows);
   gates.resize(task.rows * task.count);
-  for (std::size_t n = 0; n < task.rows; ++n) {
-    const std::span<float> gate(gates.data() + n * task.count, task.count);
-    std::copy_n(block.c + n * block.stride, task.count, gate.begin());
-    round_all(gate, args.round);
-  }
-  block =
-      product_.outputs(task.job->expert->w3, task.first, task.count, input_, first_row, task.rows);
-  std::array<float, Product::kOutputs> values{};
-  const std::span<float> up(values.data(), task.count);
-  for (std::size_t n = 0; n < task.rows; ++n) {
-    std::copy_n(block.c + n * block.stride, task.count, up.begin());
-    round_all(up, args.round);
-    const std::span<float> h(hidden_.data() + (first_row + n) * args.intermediate + task.first,
-                             task.count);
-    reference::swiglu({gates.data() + n * task.count, task.count}, up, args.limit,
-                      task.job->uses[task.row + n].weight, h);
-    round_all(h, args.round);
-  }
+  product_.for_outputs(task.job->expert->w1, task.first, task.count, input_, first_row, task.rows,
+                       [&](std::size_t n, std::size_t at, std::span<const float> values) {
+                         const std::span<float> gate(gates.data() + n * task.count + at,
+                                                     values.size());
+                         std::ranges::copy(values, gate.begin());
+                         round_all(gate, args.round);
+                       });
+  product_.for_outputs(task.job->expert->w3, task.first, task.count, input_, first_row, task.rows,
+                       [&](std::size_t n, std::size_t at, std::span<const float> values) {
+                         std::array<float, Product::kOutputs> copy{};
+                         const std::span<float> up(copy.data(), values.size());
+                         std::ranges::copy(values, up.begin());
+                         round_all(up, args.round);
+                         const std::span<float> h(
+                             hidden_.data() + (first_row + n) * args.intermediate + task.first + at,
+                             up.size());
+                         reference::swiglu({gates.data() + n * task.count + at, up.size()}, up,
+                                           args.limit, task.job->uses[task.row + n].weight, h);
+                         round_all(h, args.round);
+                       });
 }
 
 // w2 hidden, to the rows' slots.
 void Experts::contract(const ExpertsArgs& args, const Task& task) {
-  const Product::Block block = product_.outputs(task.job->expert->w2, task.first, task.count,
-                                                input_, task.job->first + task.row, task.rows);
-  for (std::size_t n = 0; n < task.rows; ++n) {
-    const Job::Use& use = task.job->uses[task.row + n];
-    const std::span<float> out(
-        partial_.data() + (use.row * (args.chosen + 1) + use.slot) * args.hidden + task.first,
-        task.count);
-    std::copy_n(block.c + n * block.stride, task.count, out.begin());
-    round_all(out, args.round);
-  }
+  product_.for_outputs(
+      task.job->expert->w2, task.first, task.count, input_, task.job->first + task.row, task.rows,
+      [&](std::size_t n, std::size_t at, std::span<const float> values) {
+        const Job::Use& use = task.job->uses[task.row + n];
+        const std::span<float> out(partial_.data() +
+                                       (use.row * (args.chosen + 1) + use.slot) * args.hidden +
+                                       task.first + at,
+                                   values.size());
+        std::ranges::copy(values, out.begin());
+        round_all(out, args.round);
+      });
 }
 
 }  // namespace galley::kernels

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
@@ -103,7 +104,9 @@ ProbeMemory::ProbeMemory(WorkerPool& pool, std::size_t bytes)
   mapping_bytes_ = size_ + kHugePage;
   void* const mapping = ::mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  GALLEY_ASSERT(mapping != MAP_FAILED);
+  if (mapping == MAP_FAILED) {
+    throw std::bad_alloc();  // as any container would
+  }
   mapping_ = static_cast<std::byte*>(mapping);
   const auto address = reinterpret_cast<std::uintptr_t>(mapping_);
   data_ = mapping_ + (ceil_div(address, kHugePage) * kHugePage - address);

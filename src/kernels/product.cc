@@ -43,18 +43,28 @@ float* reserve_floats(AlignedBytes& bytes, std::size_t count) {
 
 Product::Product(Isa isa) : kernel_(kernel_of(isa)) {}
 
+std::size_t Product::outputs_per_task(std::size_t outputs, std::size_t rows, int threads) {
+  constexpr std::size_t kFewRows = 32;  // nothing to gain
+  constexpr std::size_t kTasksOfWorker = 4;
+  const std::size_t workers = static_cast<std::size_t>(threads) * kTasksOfWorker;
+  const std::size_t stretches = rows <= kFewRows ? 1 : outputs / kOutputs / workers;
+  return kOutputs * std::clamp<std::size_t>(stretches, 1, kStretchesMax);
+}
+
 Product::Block Product::outputs(const Weight& weight,
                                 std::size_t first,
                                 std::size_t count,
                                 const MatmulInput& x,
                                 std::size_t row,
-                                std::size_t rows) const {
+                                std::size_t rows,
+                                std::size_t stretch) const {
   GALLEY_ASSERT(rows <= kRowsMax);
   GALLEY_ASSERT(first % kGroupRows + count <= kOutputs);
   GALLEY_ASSERT(first + count <= weight.rows);
   GALLEY_ASSERT(x.columns() == weight.columns);
   thread_local Workspace work;
-  float* const c = reserve_floats(work.c, kOutputs * kRowsMax);
+  constexpr std::size_t kFloats = kOutputs * kRowsMax;
+  float* const c = reserve_floats(work.c, kStretchesMax * kFloats) + stretch * kFloats;
   const std::size_t first_group = first / kGroupRows;
   const std::size_t groups = ceil_div(first % kGroupRows + count, kGroupRows);
   std::optional<PackedView> packed;
@@ -75,7 +85,7 @@ Product::Block Product::outputs(const Weight& weight,
   }
   if (packed) {
     kernel_->multiply(*packed, groups, x.view(row, rows), c, work.scratch.reserve(kScratchBytes));
-    return {c + first % kGroupRows, groups * kGroupRows};
+    return {c + first % kGroupRows, groups * kGroupRows, count};
   }
   work.row.resize(weight.columns);
   for (std::size_t r = 0; r < count; ++r) {
@@ -84,7 +94,7 @@ Product::Block Product::outputs(const Weight& weight,
       c[t * kOutputs + r] = reference::dot(work.row, {x.row(row + t), weight.columns});
     }
   }
-  return {c, kOutputs};
+  return {c, kOutputs, count};
 }
 
 }  // namespace galley::kernels

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import tempfile
 import unittest
@@ -58,6 +59,22 @@ class DoctorTest(unittest.TestCase):
             self.assertEqual(named[what]["unit"], unit)
         total = named["total"]["number"]
         self.assertLessEqual(named["available"]["number"], total)
+
+    def test_small_limits_end_in_a_message(self):
+        for limit, value in ((resource.RLIMIT_AS, 300 << 20), (resource.RLIMIT_FSIZE, 1 << 16)):
+            with self.subTest(limit), tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    [GALLEY, "doctor", "--dir", folder], capture_output=True, text=True, timeout=SECONDS_MAX,
+                    preexec_fn=lambda: resource.setrlimit(limit, (value, value)),
+                )  # fmt: skip
+                self.assertIn(done.returncode, (0, 1), done.stderr)  # no signal
+                self.assertTrue(done.stdout or done.stderr.startswith("galley: "))
+                self.assertEqual(os.listdir(folder), [])
+
+    def test_an_error_that_nobody_can_read_is_still_an_exit_status(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([GALLEY, "model", "pack", "/nowhere"], stderr=full, timeout=SECONDS_MAX)
+        self.assertEqual(done.returncode, 1)
 
     def test_table(self):
         with tempfile.TemporaryDirectory() as folder:
