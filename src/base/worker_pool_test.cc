@@ -16,7 +16,7 @@ namespace {
 TEST(WorkerPool, EveryTaskOnce) {
   for (const int threads : {1, 2, 3, 5}) {
     WorkerPool pool(threads);
-    for (const std::size_t count : {0, 1, 2, 3, 4, 7, 100}) {
+    for (const std::size_t count : {0UL, 1UL, 2UL, 3UL, 4UL, 7UL, 100UL}) {
       std::vector<std::atomic<int>> runs(count);
       pool.run(count, [&](std::size_t task) { runs[task].fetch_add(1); });
       for (std::size_t task = 0; task < count; ++task) {
@@ -43,7 +43,7 @@ constexpr std::chrono::seconds kLongest(60);  // a pool that does not steal woul
 TEST(WorkerPool, AHeldUpWorkerLosesItsShare) {
   const RealClock clock;
   WorkerPool pool(2);
-  for (const std::size_t slow : {0, 50}) {
+  for (const std::size_t slow : {0UL, 50UL}) {
     std::atomic<int> done = 0;
     pool.run(100, [&](std::size_t task) {
       if (task == slow) {

@@ -116,7 +116,8 @@ class AttentionTest : public testing::TestWithParam<Isa> {
 
 // With lists (some repeated from row to row, one empty) and without.
 TEST_P(AttentionTest, SeesWindowAndCompressedRows) {
-  for (const std::size_t width : {16, 64, 20}) {  // 20: no whole vector, left to the reference
+  for (const std::size_t width :
+       {16UL, 64UL, 20UL}) {  // 20: no whole vector, left to the reference
     for (const bool lists : {true, false}) {
       World w = make(width, 5, {3, 1, 1, 20, 2, 7});
       constexpr std::size_t kListed = 5;
@@ -182,7 +183,7 @@ TEST_P(AttentionTest, SeesWindowAndCompressedRows) {
 // First a layer that publishes candidates, then one that scores those alone. 3: blocks that do not
 // divide the stretches of keys that workers take.
 TEST_P(AttentionTest, SelectsTheBestKeysAmongTheCandidates) {
-  for (const std::size_t block : {3, 4}) {
+  for (const std::size_t block : {3UL, 4UL}) {
     World w = make(32, 6, {2, 1, 19, 1, 4});
     constexpr std::size_t kTop = 7;
     constexpr std::size_t kStride = 8;

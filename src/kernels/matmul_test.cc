@@ -206,7 +206,7 @@ void expect_close(const Matrix& m, const std::vector<float>& x, const std::vecto
 
 TEST_P(MatmulTest, AgreesWithExactSums) {
   for (const Shape& shape : shapes()) {
-    for (const std::size_t rows : {1, 2, 3, 12, 15, 16, 17, 31, 32, 33, 50}) {
+    for (const std::size_t rows : {1UL, 2UL, 3UL, 12UL, 15UL, 16UL, 17UL, 31UL, 32UL, 33UL, 50UL}) {
       for (const bool bf16 : {true, false}) {
         SCOPED_TRACE(name_of(shape) + " rows " + std::to_string(rows));
         Matrix m = random_matrix(shape, random_);

@@ -79,9 +79,9 @@ class RowKernelsTest : public testing::Test {
 // A score s carries (width + 2) u sum |q k| scale of error, e^s that much relative error and its
 // own 4 u (exponential's docstring); numerator and denominator both, and the sums of `count` terms.
 TEST_F(RowKernelsTest, AttentionIsTheSoftMaxWithSink) {
-  for (const std::size_t heads : {1, 3, 4, 5, 8}) {
-    for (const std::size_t count : {0, 1, 2, 3, 4, 5, 15, 16, 17, 40}) {
-      for (const std::size_t width : {16, 48, 64, 80, 512}) {
+  for (const std::size_t heads : {1UL, 3UL, 4UL, 5UL, 8UL}) {
+    for (const std::size_t count : {0UL, 1UL, 2UL, 3UL, 4UL, 5UL, 15UL, 16UL, 17UL, 40UL}) {
+      for (const std::size_t width : {16UL, 48UL, 64UL, 80UL, 512UL}) {
         const Case c = make(heads, width, count, 1.0F);
         for (const RowKernels* const kernels : every_kernel()) {
           const std::vector<float> out = attend(*kernels, c);
@@ -152,9 +152,9 @@ TEST_F(RowKernelsTest, NotANumberComesThrough) {
 }
 
 TEST_F(RowKernelsTest, IndexScoresAreWeightedPositiveParts) {
-  for (const std::size_t heads : {1, 4, 6, 32}) {
-    for (const std::size_t count : {1, 3, 4, 5, 8, 19}) {
-      for (const std::size_t width : {32, 128}) {
+  for (const std::size_t heads : {1UL, 4UL, 6UL, 32UL}) {
+    for (const std::size_t count : {1UL, 3UL, 4UL, 5UL, 8UL, 19UL}) {
+      for (const std::size_t width : {32UL, 128UL}) {
         const Case c = make(heads, width, count, 1.0F);
         for (const RowKernels* const kernels : every_kernel()) {
           std::vector<float> scores(count, -1.0F);
@@ -231,7 +231,7 @@ TEST_F(RowKernelsTest, InstructionSetsGiveTheSameBits) {
   if (kernels.size() < 2) {
     GTEST_SKIP() << "this machine has no AVX-512 to compare with";
   }
-  for (const std::size_t count : {1, 18, 33}) {
+  for (const std::size_t count : {1UL, 18UL, 33UL}) {
     const Case c = make(7, 80, count, 2.0F);
     for (const RowKernels* const other : kernels) {
       EXPECT_EQ(attend(*other, c), attend(*kernels.front(), c));
