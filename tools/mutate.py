@@ -13,27 +13,43 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CPU = "src/kernels/cpu_device.cc"
+ATTENTION = "src/kernels/attention.cc"
 OPS = "src/kernels/reference/ops.cc"
 PACK = "src/kernels/reference/pack.cc"
 FORWARD = "src/model/forward.cc"
 
 # name: (file, what stands there once, what replaces it, test program, test)
 MUTATIONS = {
-    "window of 17 keys": (CPU, "end - window + 1", "end - window", "model", "GoldenCheck.Passes/v4_short"),
+    "window of 17 keys": (
+        ATTENTION, "end - static_cast<std::int64_t>(args.window) + 1", "end - static_cast<std::int64_t>(args.window)", "model",
+        "GoldenCheck.Passes/v4_short"),
     "compressed row visible one token late": (
-        CPU, "const std::int64_t visible = (a.positions[t] + 1) / a.ratio;",
-        "const std::int64_t visible = a.positions[t] / a.ratio;", "model", "GoldenCheck.Passes/v41_short"),
+        "src/kernels/selection.cc", "static_cast<std::size_t>((args.positions[row] + 1) / args.ratio)",
+        "static_cast<std::size_t>(args.positions[row] / args.ratio)", "model", "GoldenCheck.Passes/v41_short"),
     "HCA entry visible one token early": (
-        CPU, "rows.resize(static_cast<std::size_t>((a.positions[t] + 1) / a.ratio));",
-        "rows.resize(static_cast<std::size_t>((a.positions[t] + 2) / a.ratio));", "model",
-        "GoldenCheck.Passes/v4_f32_nq"),
+        ATTENTION, "static_cast<std::size_t>((args.positions[row] + 1) / args.ratio)",
+        "static_cast<std::size_t>((args.positions[row] + 2) / args.ratio)", "model", "GoldenCheck.Passes/v4_f32_nq"),
+    "compressed rows of the sequence before": (
+        ATTENTION, "      place_.clear();\n", "", "kernels", "EveryIsa/AttentionTest.SeesWindowAndCompressedRows/avx2"),
+    "one scale for four tiles": (
+        "src/kernels/tile-inl.h", "tile % kUnitTiles * kGroupRows", "0 * tile", "kernels",
+        "EveryIsa/MatmulTest.AgreesWithExactSums/avx2"),
+    "infinite weights packed": (
+        "src/kernels/packed_weight.cc", "return odd == 0;", "return odd < 2;", "kernels",
+        "EveryIsa/MatmulTest.WhatHasNoPackedFormIsLeftToTheReference/avx2"),
+    "a part that begins inside a group": (
+        "src/kernels/product.cc", "return {c + first % kGroupRows,", "return {c,", "kernels",
+        "EveryIsa/MatmulTest.OutputsFromAnywhere/avx2"),
+    "no sink in fast attention": (
+        "src/kernels/rows-inl.h", "Vec sum = exponential(sub(load(first), set(top)));", "Vec sum = mul(load(first), set(0.0F));",
+        "kernels", "RowKernelsTest.AttentionIsTheSoftMaxWithSink"),
     "stored rows written below the hit": (
         CPU, "end % a.ratio == 0 && end > a.write_floors[i]", "end % a.ratio == 0 && a.write_floors[i] >= 0", "model",
         "State.AReplayLeavesStoredBlocksAsTheyAre"),
     "no attention sink": (
         OPS, "double sum = std::exp(static_cast<double>(sink) - largest);", "double sum = 0;", "model",
         "GoldenCheck.Passes/ops"),
-    "mHC mix transposed": (OPS, "comb[j * n + k] * old[j]", "comb[k * n + j] * old[j]", "model", "GoldenCheck.Passes/ops"),
+    "mHC mix transposed": (OPS, "comb[j * n + k] * old[j * kChannels + c]", "comb[k * n + j] * old[j * kChannels + c]", "model", "GoldenCheck.Passes/ops"),
     "higher index wins a tie": (OPS, "x > y : a < b", "x > y : a > b", "kernels", "Selection.TheLowerIndexWinsATie"),
     "newest block is no candidate": (
         OPS, "best.back() = std::numeric_limits<float>::infinity();", "", "kernels",

@@ -21,7 +21,7 @@ class MutationsTest(unittest.TestCase):
                 if program not in sources:
                     files = (mutate.ROOT / "src" / program).rglob("*_test.cc")
                     sources[program] = "".join(file.read_text() for file in files)
-                suite, case = re.fullmatch(r"(\w+)\.(\w+)(?:/\w+)?", test).groups()
+                suite, case = re.fullmatch(r"(?:\w+/)?(\w+)\.(\w+)(?:/\w+)?", test).groups()
                 self.assertRegex(sources[program], rf"TEST(_F|_P)?\(\s*{suite},\s*{case}\)")
 
 
