@@ -4,6 +4,7 @@ include_guard(GLOBAL)
 
 function(galley_check_headers)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/*.h)
+  list(FILTER headers EXCLUDE REGEX "-inl[.]h$")  # pieces of translation units with flags and types of their own
   foreach(header IN LISTS headers)
     set(unit ${PROJECT_BINARY_DIR}/headers/${header}.cc)
     # Twice, so that a missing #pragma once shows. file(CONFIGURE) leaves an unchanged file alone.
