@@ -28,6 +28,7 @@ void add_model_pack(CLI::App& model, int& exit_code);
 void add_model_synth(CLI::App& model, int& exit_code);
 void add_config(CLI::App& galley, int& exit_code);
 void add_doctor(CLI::App& galley, int& exit_code);
+void add_plan_sim_engine(CLI::App& sim, int& exit_code);
 void add_recipe_render(CLI::App& recipe, int& exit_code);
 void add_recipe_tokenize(CLI::App& recipe, int& exit_code);
 void add_recipe_detokenize(CLI::App& recipe, int& exit_code);

@@ -22,6 +22,12 @@ int main(int argc, char** argv) {
   add_config(galley, exit_code);
   add_doctor(galley, exit_code);
   add_model(galley, exit_code);
+  CLI::App* plan =
+      galley.add_subcommand("plan", "Simulates what Galley does, with its real parts.");
+  need_subcommand(*plan);
+  CLI::App* sim = plan->add_subcommand("sim", "Model checks: random histories, every one checked.");
+  need_subcommand(*sim);
+  add_plan_sim_engine(*sim, exit_code);
   CLI::App* recipe =
       galley.add_subcommand("recipe", "What the model really sees: prompts, tokens, replies.");
   need_subcommand(*recipe);

@@ -79,7 +79,7 @@ void print_text(const model::Checkpoint& checkpoint) {
   const model::CacheLayout& cache = plan.cache;
   const model::MemoryNeeds needs = model::memory_needs(checkpoint, engine::kPrefillChunk);
   fmt::print("\ncache\n");
-  print_bytes("  a token", cache.block_bytes / model::kBlockTokens);
+  print_bytes("  a token", cache.block_bytes / kBlockTokens);
   print_bytes("  a block of 128 tokens", cache.block_bytes, fmt::format("{} B apart", needs.block));
   print_bytes("  state kept at a boundary", cache.state_bytes);
   print_bytes("  state of a request, packed", cache.slot_bytes);
@@ -116,7 +116,7 @@ void print_json(const model::Checkpoint& checkpoint) {
                               {"keep", plan.keep},
                               {"fingerprint", plan.fingerprint},
                               {"cache",
-                               {{"block_tokens", model::kBlockTokens},
+                               {{"block_tokens", kBlockTokens},
                                 {"block_bytes", cache.block_bytes},
                                 {"block_stride", needs.block},
                                 {"state_bytes", cache.state_bytes},

@@ -30,6 +30,7 @@ build libjpeg62-turbo-dev    decodes JPEG images for the vision tower
 build libpng-dev             decodes PNG images for the vision tower
 build libwebp-dev            decodes WebP images for the vision tower
 build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
+build libssl-dev              SHA-256 of cache keys
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients

@@ -148,7 +148,7 @@ class Bench {
       return sequence;
     }
     sequence->reserve(length);
-    const auto whole = static_cast<std::size_t>(prompt / model::kBlockTokens);
+    const auto whole = static_cast<std::size_t>(prompt / kBlockTokens);
     const auto& blocks = sequence->blocks();
     for (std::size_t i = whole; i < blocks.size(); ++i) {
       std::memcpy(blocks[i]->data(), blocks[i % whole]->data(), blocks[i]->size());
@@ -270,7 +270,7 @@ int run(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Workers. Default: all processors.")
       ->check(CLI::Range(1, 1024));
   app.add_option("--prompt", options.prompt, "Tokens of the prompt.")
-      ->check(CLI::Range(int{model::kBlockTokens}, 1 << 20))
+      ->check(CLI::Range(int{kBlockTokens}, 1 << 20))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Decode steps of a round.")
       ->check(CLI::Range(1, 1 << 20))

@@ -24,6 +24,9 @@ class Id {
 // handed to kernels and written to disk as 32-bit words.
 using TokenId = std::uint32_t;
 
+// Tokens of a cache block: the unit of caching and sharing, in every model (design 4).
+inline constexpr int kBlockTokens = 128;
+
 }  // namespace galley
 
 template <class Tag, class Rep>

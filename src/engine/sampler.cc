@@ -141,4 +141,13 @@ Result<Sampled> sample(std::span<const float> logits,
   return sampled;
 }
 
+recipe::TokenLogprob with_text(const Sampled& sampled, const recipe::Tokenizer& tokenizer) {
+  recipe::TokenLogprob out{.token = std::string(tokenizer.bytes(sampled.token)),
+                           .logprob = sampled.logprob};
+  for (const auto& [id, logprob] : sampled.top) {
+    out.top.push_back({.token = std::string(tokenizer.bytes(id)), .logprob = logprob});
+  }
+  return out;
+}
+
 }  // namespace galley::engine

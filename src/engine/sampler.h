@@ -9,7 +9,9 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "recipe/event.h"
 #include "recipe/request.h"
+#include "recipe/tokenizer.h"
 
 // Logits -> one token. Pure: the answer depends on the arguments alone, never on the batch, the
 // schedule or the number of drafts verified together (design 6, "sampling = exact").
@@ -44,5 +46,9 @@ struct Sampled {
                                      const recipe::Sampling& sampling,
                                      const TokenCounts& counts,
                                      const Draw& draw);
+
+// As protocols want it.
+[[nodiscard]] recipe::TokenLogprob with_text(const Sampled& sampled,
+                                             const recipe::Tokenizer& tokenizer);
 
 }  // namespace galley::engine

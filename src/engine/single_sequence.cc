@@ -8,12 +8,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/generation_check.h"
 #include "engine/sampler.h"
 
 namespace galley::engine {
 namespace {
-
-using recipe::Constraint;
 
 std::string describe(const model::ModelPlan& plan, const std::string& name) {
   return fmt::format("{} ({}, {} layers{}), one request at a time", name,
@@ -21,17 +20,6 @@ std::string describe(const model::ModelPlan& plan, const std::string& name) {
                      plan.drafts_by(model::DraftKind::kDspark) ? ", DSpark"
                      : plan.drafts_by(model::DraftKind::kMtp)  ? ", MTP"
                                                                : "");
-}
-
-Result<void> check_sampling(const recipe::Sampling& sampling, std::size_t vocabulary) {
-  for (const auto& [id, bias] : sampling.logit_bias) {
-    if (id >= vocabulary) {
-      return fail(Code::kInvalidArgument,
-                  fmt::format("token {} is outside the model's vocabulary of {}", id, vocabulary),
-                  "logit_bias");
-    }
-  }
-  return {};
 }
 
 // `logit`: of the drafter's confidence, before the sigmoid.
@@ -310,7 +298,7 @@ class SingleSequenceSource::Run {
     }
     settled.ids.push_back(sampled->token);
     if (generation_.sampling.logprobs) {
-      settled.logprobs.push_back(with_text(*sampled));
+      settled.logprobs.push_back(with_text(*sampled, *source_.tokenizer_));
     }
     ++counts_[sampled->token];
     if (++answer_tokens_ == generation_.max_tokens) {
@@ -318,16 +306,6 @@ class SingleSequenceSource::Run {
       return std::nullopt;
     }
     return sampled->token;
-  }
-
-  [[nodiscard]] recipe::TokenLogprob with_text(const Sampled& sampled) const {
-    const recipe::Tokenizer& tokenizer = *source_.tokenizer_;
-    recipe::TokenLogprob out{.token = std::string(tokenizer.bytes(sampled.token)),
-                             .logprob = sampled.logprob};
-    for (const auto& [id, logprob] : sampled.top) {
-      out.top.push_back({.token = std::string(tokenizer.bytes(id)), .logprob = logprob});
-    }
-    return out;
   }
 
   // False when the generation is over.
@@ -370,18 +348,7 @@ Result<std::unique_ptr<SingleSequenceSource>> SingleSequenceSource::create(
     SingleSequenceOptions options) {
   GALLEY_ASSERT(options.waiting_max > 0);
   GALLEY_ASSERT(options.prefill_chunk > 0);
-  const auto vocabulary = static_cast<std::size_t>(network->plan().config.vocabulary);
-  if (tokenizer->vocabulary_size() > vocabulary) {
-    return fail(Code::kInvalidArgument,
-                fmt::format("the tokenizer has {} ids, the model only {}",
-                            tokenizer->vocabulary_size(), vocabulary),
-                "tokenizer");
-  }
-  if (options.rebuild == model::WindowRebuild::kBounded &&
-      network->plan().config.family != model::Family::kV41) {
-    return fail(Code::kInvalidArgument, "only V4.1's windows can be rebuilt from one window",
-                "rebuild");
-  }
+  GALLEY_CHECK_OK(check_model(network->plan(), *tokenizer, options.rebuild));
   return std::unique_ptr<SingleSequenceSource>(new SingleSequenceSource(
       std::move(network), std::move(tokenizer), clock, std::move(options)));
 }
@@ -409,42 +376,10 @@ SingleSequenceSource::~SingleSequenceSource() {
   changed_.notify_all();
 }
 
-Result<void> SingleSequenceSource::check(const recipe::Generation& generation) const {
-  const auto vocabulary = static_cast<std::size_t>(network_->plan().config.vocabulary);
-  const auto prompt = std::ssize(generation.prompt);
-  if (generation.prompt.empty() || generation.max_tokens < 1) {
-    return fail(Code::kInvalidArgument, "want at least one prompt token and one to generate");
-  }
-  if (generation.max_tokens > context_tokens_ - prompt) {
-    return fail(Code::kInvalidArgument,
-                fmt::format("{} prompt tokens and {} to generate do not fit the context of {}",
-                            prompt, generation.max_tokens, context_tokens_),
-                "max_tokens");
-  }
-  if (!generation.images.empty()) {
-    return fail(Code::kUnimplemented, "images are not supported by this server", "messages");
-  }
-  if (generation.constraint.kind != Constraint::Kind::kNone &&
-      generation.constraint.kind != Constraint::Kind::kToolCall) {
-    return fail(Code::kUnimplemented,
-                "an enforced output format or tool call is not supported by this server",
-                generation.constraint.kind == Constraint::Kind::kToolCallRequired
-                    ? "tool_choice"
-                    : "response_format");
-  }
-  for (const TokenId id : generation.prompt) {
-    if (id >= vocabulary) {
-      return fail(Code::kInvalidArgument,
-                  fmt::format("token {} is outside the model's vocabulary of {}", id, vocabulary),
-                  "prompt");
-    }
-  }
-  return check_sampling(generation.sampling, vocabulary);
-}
-
 Result<std::unique_ptr<recipe::ActiveGeneration>> SingleSequenceSource::start(
     recipe::Generation generation, recipe::TokenSink& sink) {
-  GALLEY_CHECK_OK(check(generation));
+  GALLEY_CHECK_OK(check_generation(
+      generation, static_cast<std::size_t>(network_->plan().config.vocabulary), context_tokens_));
   std::shared_ptr<Job> job;
   {
     const MutexLock lock(mutex_);

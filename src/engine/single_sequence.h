@@ -97,7 +97,6 @@ class SingleSequenceSource final : public recipe::TokenSource {
                        const Clock& clock,
                        SingleSequenceOptions options);
 
-  [[nodiscard]] Result<void> check(const recipe::Generation& generation) const;
   void work() GALLEY_EXCLUDES(mutex_);
   // Waits for a request; null once the source ends.
   [[nodiscard]] std::shared_ptr<Job> next_job() GALLEY_EXCLUDES(mutex_);

@@ -18,41 +18,14 @@
 
 #include "base/virtual_loop.h"
 #include "engine/sampler.h"
+#include "engine/source_for_test.h"
 #include "kernels/formats.h"
 #include "model/synth.h"
-#include "recipe/tokenizer_for_test.h"
 
 namespace galley::engine {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kVocabulary = 4096;
-
-std::shared_ptr<const recipe::Tokenizer> tokenizer() {
-  return recipe::small_tokenizer_for_test(GALLEY_TESTS_DIR).value();
-}
-
-// A tiny checkpoint of each family, written once a process.
-const fs::path& checkpoint(model::SynthLike like) {
-  static std::map<model::SynthLike, fs::path> made;
-  fs::path& folder = made[like];
-  if (folder.empty()) {
-    folder =
-        fs::path(testing::TempDir()) / (std::to_string(::getpid()) + "_galley_single_sequence_" +
-                                        std::to_string(static_cast<int>(like)));
-    fs::remove_all(folder);
-    const auto done = model::synthesise({.like = like,
-                                         .vocabulary = kVocabulary,
-                                         .layers = like == model::SynthLike::kV41Flash ? 6 : 4,
-                                         .hidden = 32,
-                                         .experts = 4,
-                                         .engram_bytes = 1 << 18},
-                                        folder, {});
-    EXPECT_TRUE(done) << to_string(done.error());
-  }
-  return folder;
-}
 
 const fs::path& v41() {
   return checkpoint(model::SynthLike::kV41Flash);
@@ -82,66 +55,6 @@ fs::path patched(const std::vector<std::string>& names, float value) {
   std::ofstream(path, std::ios::binary) << bytes;
   return folder;
 }
-
-class Sink final : public recipe::TokenSink {
- public:
-  void on_start(const recipe::Started& value) override {
-    const MutexLock lock(mutex_);
-    EXPECT_FALSE(started_ || over());
-    started_ = value;
-    changed_.notify_all();
-  }
-  void on_tokens(std::span<const TokenId> ids,
-                 std::span<const recipe::TokenLogprob> logprobs) override {
-    const MutexLock lock(mutex_);
-    EXPECT_TRUE(started_ && !over() && !ids.empty());
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
-    logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
-    ++steps_;
-    changed_.notify_all();
-  }
-  void on_finish(recipe::SourceFinish reason) override {
-    const MutexLock lock(mutex_);
-    EXPECT_TRUE(started_ && !over());
-    finish_ = reason;
-    changed_.notify_all();
-  }
-  void on_error(Error error) override {
-    const MutexLock lock(mutex_);
-    EXPECT_FALSE(over());
-    error_ = std::move(error);
-    changed_.notify_all();
-  }
-
-  void wait_for_end() {
-    const MutexLock lock(mutex_);
-    while (!over()) {
-      changed_.wait(mutex_);
-    }
-  }
-  void wait_for_tokens() {
-    const MutexLock lock(mutex_);
-    while (ids_.empty() && !over()) {
-      changed_.wait(mutex_);
-    }
-  }
-  [[nodiscard]] std::size_t count() {
-    const MutexLock lock(mutex_);
-    return ids_.size();
-  }
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<recipe::Started> started_;
-  std::vector<TokenId> ids_;
-  std::vector<recipe::TokenLogprob> logprobs_;
-  std::optional<recipe::SourceFinish> finish_;
-  std::optional<Error> error_;
-  int steps_ = 0;
-
- private:
-  [[nodiscard]] bool over() const { return finish_ || error_; }
-};
 
 struct Fixture {
   explicit Fixture(const fs::path& folder, SingleSequenceOptions options = {})

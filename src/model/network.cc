@@ -60,6 +60,18 @@ std::unique_ptr<Sequence> Network::new_sequence() {
   return std::make_unique<Sequence>(plan(), device_, pool_);
 }
 
+std::vector<std::int32_t> Network::history(std::span<const std::int32_t> tokens) const {
+  std::vector<std::int32_t> out;
+  if (plan().config.engram) {
+    for (const std::int32_t token : tokens) {
+      out.push_back(weights_.token_map[static_cast<std::size_t>(token)]);
+    }
+  } else if (plan().drafts_by(DraftKind::kMtp)) {
+    out.assign(tokens.begin(), tokens.end());
+  }
+  return out;
+}
+
 StepContext Network::new_step(Probe* probe) {
   arena_.reset();
   scratch_.reset();

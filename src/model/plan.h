@@ -6,14 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/result.h"
 #include "kernels/row_format.h"
 #include "model/config.h"
 
 namespace galley::model {
-
-// Tokens of a block: the unit of caching, in every model of the families (design 4).
-inline constexpr int kBlockTokens = 128;
 
 // What a layer's long-range attention reads (spec model 1.3, 4).
 enum class LayerRole : std::uint8_t {

@@ -80,13 +80,18 @@ void Sequence::adopt(std::span<const std::shared_ptr<kernels::Buffer>> blocks,
                      std::int64_t length) {
   GALLEY_ASSERT(length_ == 0);
   GALLEY_ASSERT(length <= std::ssize(blocks) * kBlockTokens);
-  blocks_.assign(blocks.begin(), blocks.end());
+  blocks_.clear();
   block_data_.clear();
-  for (const auto& block : blocks_) {
-    block_data_.push_back(block->data());
-  }
+  add_blocks(blocks);
   history_.assign(history.begin(), history.end());
   length_ = length;
+}
+
+void Sequence::add_blocks(std::span<const std::shared_ptr<kernels::Buffer>> blocks) {
+  for (const auto& block : blocks) {
+    blocks_.push_back(block);
+    block_data_.push_back(block->data());
+  }
 }
 
 std::vector<kernels::Buffer*> Sequence::state_buffers() {
@@ -120,8 +125,7 @@ void Sequence::restore_state(std::span<const float> state) {
 
 void Sequence::reserve(std::int64_t length) {
   while (std::ssize(blocks_) * kBlockTokens < length) {
-    blocks_.push_back(pool_.allocate());
-    block_data_.push_back(blocks_.back()->data());
+    add_blocks({{pool_.allocate()}});
   }
 }
 

@@ -56,6 +56,8 @@ class Sequence {
   void adopt(std::span<const std::shared_ptr<kernels::Buffer>> blocks,
              std::span<const std::int32_t> history,
              std::int64_t length);
+  // More blocks behind those it has, for positions to come. Without them it takes its own.
+  void add_blocks(std::span<const std::shared_ptr<kernels::Buffer>> blocks);
   // Everything of the sequence but blocks and history: windows of the layers, then of the draft
   // stages, then the compressors' unfinished groups. With blocks and history adopted at the same
   // length it continues as if it had never been away: a parked request, or a hit whose windows are

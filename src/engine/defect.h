@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+namespace galley::engine {
+
+// Deliberate defects, so that a simulation can prove that it would see them (spec runtime T1.2).
+// Production code is built with all of them and runs with none.
+enum class Defect : std::uint8_t {
+  kNone,
+  kPublishAtLaunch,      // blocks become known when they are planned, not when they are settled
+  kFreeAtEnd,            // an ended request's blocks go back at once, launched steps or not
+  kReserveSettledOnly,   // blocks are reserved behind the settled length, not the highest possible
+  kIgnoreGeneration,     // results go to whoever has the slot now
+  kSettleOutOfOrder,     // of several launched steps the newest is settled first
+  kSamplerBeforeSettle,  // the sampler's plan is made before the step before is settled
+  kWaitInLaunch,         // the step before is waited for before a forward is launched
+  kForgetNewestToken,    // a preempted request comes back without the token it drew last
+};
+
+}  // namespace galley::engine

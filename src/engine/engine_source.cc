@@ -1,0 +1,270 @@
+#include "engine/engine_source.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <utility>
+
+#include "base/check.h"
+#include "cache/block_key.h"
+#include "engine/generation_check.h"
+
+namespace galley::engine {
+namespace {
+
+constexpr std::size_t kCacheBytesDefault = std::size_t{1} << 30U;
+
+std::string describe(const model::ModelPlan& plan, const EngineOptions& options) {
+  return fmt::format("{} ({}, {} layers{}), {} requests at a time", options.name,
+                     plan.config.family == model::Family::kV41 ? "V4.1" : "V4", plan.config.layers,
+                     plan.drafts_by(model::DraftKind::kDspark) ? ", DSpark"
+                     : plan.drafts_by(model::DraftKind::kMtp)  ? ", MTP"
+                                                               : "",
+                     options.slots);
+}
+
+SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOptions& options) {
+  const std::int64_t context = options.context_tokens > 0
+                                   ? std::min(options.context_tokens, plan.config.positions_max)
+                                   : plan.config.positions_max;
+  const int drafts = NetworkDevice::drafts(plan, {.drafts = options.drafts});
+  // One request of full length has to fit.
+  const std::size_t least = blocks_for(context + drafts);
+  const std::size_t affordable =
+      kCacheBytesDefault / std::max<std::size_t>(1, plan.cache.block_stride);
+  const std::int64_t far = plan.config.positions_max / kBlockTokens * kBlockTokens;
+  return {.slots = options.slots,
+          .blocks = options.blocks > 0 ? options.blocks
+                                       : std::max(least, std::min(2 * least, affordable)),
+          .context_tokens = context,
+          .drafts = drafts,
+          .keep_tokens = plan.cut >= 0 ? plan.keep : 1,
+          .replay_tokens = far - model::replay_begin(plan, options.rebuild, far),
+          .waiting_max = options.waiting_max};
+}
+
+}  // namespace
+
+// A request and its sink. Shared by the handle that may cancel it and the loop that works on it.
+class EngineSource::Job {
+ public:
+  Job(recipe::Generation generation, recipe::TokenSink& sink, Seed seed)
+      : request_(std::make_shared<EngineRequest>(std::move(generation), seed)), sink_(sink) {}
+
+  [[nodiscard]] const std::shared_ptr<const EngineRequest>& request() const { return request_; }
+
+  // Calls the sink unless the request was cancelled.
+  template <class F>
+  void deliver(F call) GALLEY_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!cancelled_) {
+      call(sink_);
+    }
+  }
+  // Returns once no call of the sink is under way; none comes after.
+  void cancel() GALLEY_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    cancelled_ = true;
+  }
+
+  // Of the loop's thread: as the scheduler knows it, until it ends.
+  RequestId id;
+
+ private:
+  const std::shared_ptr<const EngineRequest> request_;
+  recipe::TokenSink& sink_;
+  Mutex mutex_;
+  bool cancelled_ GALLEY_GUARDED_BY(mutex_) = false;
+};
+
+class EngineSource::Handle final : public recipe::ActiveGeneration {
+ public:
+  Handle(EngineSource& source, std::shared_ptr<Job> job) : source_(source), job_(std::move(job)) {}
+  ~Handle() override {
+    job_->cancel();
+    {
+      const MutexLock lock(source_.mutex_);
+      source_.cancelled_.push_back(std::move(job_));
+    }
+    source_.changed_.notify_all();
+  }
+
+ private:
+  EngineSource& source_;
+  std::shared_ptr<Job> job_;
+};
+
+Result<std::unique_ptr<EngineSource>> EngineSource::create(
+    std::unique_ptr<model::Network> network,
+    std::shared_ptr<const recipe::Tokenizer> tokenizer,
+    const Clock& clock,
+    EngineOptions options) {
+  GALLEY_ASSERT(options.slots > 0);
+  GALLEY_ASSERT(options.waiting_max > 0);
+  GALLEY_CHECK_OK(check_model(network->plan(), *tokenizer, options.rebuild));
+  const SchedulerOptions scheduler = scheduler_options(network->plan(), options);
+  return std::unique_ptr<EngineSource>(new EngineSource(std::move(network), std::move(tokenizer),
+                                                        clock, std::move(options), scheduler));
+}
+
+EngineSource::EngineSource(std::unique_ptr<model::Network> network,
+                           std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                           const Clock& clock,
+                           EngineOptions options,
+                           const SchedulerOptions& scheduler_options)
+    : network_(std::move(network)),
+      clock_(clock),
+      options_(std::move(options)),
+      scheduler_options_(scheduler_options),
+      description_(describe(network_->plan(), options_)),
+      scheduler_(scheduler_options),
+      device_(*network_,
+              std::move(tokenizer),
+              {.slots = scheduler_options.slots,
+               .blocks = scheduler_options.blocks,
+               .cut = options_.cut,
+               .drafts = options_.drafts}),
+      loop_(scheduler_, device_, clock, {}) {
+  thread_.post([this] { work(); });
+}
+
+EngineSource::~EngineSource() {
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+}
+
+Result<std::unique_ptr<recipe::ActiveGeneration>> EngineSource::start(recipe::Generation generation,
+                                                                      recipe::TokenSink& sink) {
+  GALLEY_CHECK_OK(check_generation(
+      generation, static_cast<std::size_t>(network_->plan().config.vocabulary), context_tokens()));
+  std::shared_ptr<Job> job;
+  {
+    const MutexLock lock(mutex_);
+    if (failed_) {
+      return fail(Code::kUnavailable, "the engine has failed");
+    }
+    if (live_ >= options_.slots + options_.waiting_max) {
+      return fail(Code::kOverloaded,
+                  fmt::format("{} requests are waiting already", options_.waiting_max));
+    }
+    const RandomBlock unasked = random_block(options_.seed, 0, started_++);
+    const Seed seed(generation.sampling.seed ? static_cast<std::uint64_t>(*generation.sampling.seed)
+                                             : std::uint64_t{unasked[1]} << 32U | unasked[0]);
+    job = std::make_shared<Job>(std::move(generation), sink, seed);
+    arrived_.push_back(job);
+    ++live_;
+  }
+  changed_.notify_all();
+  return std::make_unique<Handle>(*this, std::move(job));
+}
+
+bool EngineSource::ready() const {
+  const MutexLock lock(mutex_);
+  return !failed_;
+}
+
+SchedulerStats EngineSource::stats() const {
+  const MutexLock lock(mutex_);
+  return stats_;
+}
+
+// ---- the loop's thread ----------------------------------------------------------------------
+
+void EngineSource::work() {
+  bool idle = true;
+  while (take_new(idle)) {
+    const Result<bool> turned = loop_.turn();
+    if (!turned) {
+      fail_all(turned.error());
+      return;
+    }
+    deliver();
+    idle = !*turned;
+  }
+  // The device's thread may still be at work for requests that nobody waits for any more.
+}
+
+bool EngineSource::take_new(bool idle) {
+  std::vector<std::shared_ptr<Job>> arrived;
+  std::vector<std::shared_ptr<Job>> cancelled;
+  {
+    const MutexLock lock(mutex_);
+    stats_ = scheduler_.stats();
+    live_ = jobs_.size() + arrived_.size();
+    while (idle && !ending_ && arrived_.empty() && cancelled_.empty()) {
+      changed_.wait(mutex_);
+    }
+    if (ending_) {
+      return false;
+    }
+    arrived.swap(arrived_);
+    cancelled.swap(cancelled_);
+  }
+  for (std::shared_ptr<Job>& job : arrived) {
+    submit(std::move(job));
+  }
+  for (const std::shared_ptr<Job>& job : cancelled) {
+    if (jobs_.erase(job->id) > 0) {
+      scheduler_.cancel(job->id);
+    }
+  }
+  return true;
+}
+
+void EngineSource::submit(std::shared_ptr<Job> job) {
+  const recipe::Generation& generation = job->request()->generation;
+  const cache::BlockKey root =
+      cache::root_key({.layout = network_->plan().fingerprint,
+                       .salt = fmt::format("{}/{}", options_.salt, generation.tenant)});
+  Result<RequestId> id =
+      scheduler_.submit(job->request(), root, Priority::kInteractive, clock_.now());
+  if (!id) {
+    job->deliver([&](recipe::TokenSink& sink) { sink.on_error(std::move(id).error()); });
+    return;
+  }
+  job->id = *id;
+  jobs_.emplace(*id, std::move(job));
+}
+
+void EngineSource::deliver() {
+  for (Output& output : scheduler_.take_outputs()) {
+    const auto found = jobs_.find(output.request);
+    GALLEY_ASSERT(found != jobs_.end());
+    found->second->deliver([&](recipe::TokenSink& sink) {
+      if (output.started) {
+        sink.on_start(*output.started);
+      }
+      if (!output.tokens.empty()) {
+        sink.on_tokens(output.tokens, output.logprobs);
+      }
+      if (output.finish) {
+        sink.on_finish(*output.finish);
+      } else if (output.error) {
+        sink.on_error(*output.error);
+      }
+    });
+    if (output.finish || output.error) {
+      jobs_.erase(found);
+    }
+  }
+}
+
+void EngineSource::fail_all(const Error& error) {
+  std::vector<std::shared_ptr<Job>> arrived;
+  {
+    const MutexLock lock(mutex_);
+    failed_ = true;
+    arrived.swap(arrived_);
+  }
+  for (const std::shared_ptr<Job>& job : arrived) {
+    job->deliver([&](recipe::TokenSink& sink) { sink.on_error(error); });
+  }
+  for (const auto& [id, job] : jobs_) {
+    job->deliver([&](recipe::TokenSink& sink) { sink.on_error(error); });
+  }
+  jobs_.clear();
+}
+
+}  // namespace galley::engine

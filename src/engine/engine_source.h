@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/random.h"
+#include "base/serial_executor.h"
+#include "engine/network_device.h"
+#include "engine/scheduler.h"
+#include "engine/step_loop.h"
+#include "model/network.h"
+#include "recipe/token_source.h"
+#include "recipe/tokenizer.h"
+
+namespace galley::engine {
+
+struct EngineOptions {
+  std::string name;                 // of the model, for people
+  std::int64_t context_tokens = 0;  // prompt + answer; 0: what the model was made for
+  std::size_t slots = 8;            // requests that run at once
+  std::size_t blocks = 0;  // of the cache in memory; 0: two contexts, or 1 GiB if that is less
+  std::size_t waiting_max = 256;
+  model::CutMode cut = model::CutMode::kCompact;
+  bool drafts = true;
+  model::WindowRebuild rebuild = model::WindowRebuild::kExact;  // behind a hit
+  std::string salt;  // of the cache keys: separates this server's blocks from others'
+  Seed seed;         // of requests that send none
+};
+
+// The engine as a token source: many requests at once, with a cache of their blocks in memory. Each
+// gets the tokens it would get alone (engine/single_sequence.h). Owns the network, a thread that
+// runs the loop and calls the sinks, and the device's.
+class EngineSource final : public recipe::TokenSource {
+ public:
+  // Error: kInvalidArgument when the tokenizer has ids the model lacks, or the windows of this
+  // family cannot be rebuilt so. `clock` outlives the source.
+  static Result<std::unique_ptr<EngineSource>> create(
+      std::unique_ptr<model::Network> network,
+      std::shared_ptr<const recipe::Tokenizer> tokenizer,
+      const Clock& clock,
+      EngineOptions options);
+  ~EngineSource() override;
+
+  Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
+                                                          recipe::TokenSink& sink) override;
+  // Not once the device has failed.
+  [[nodiscard]] bool ready() const override GALLEY_EXCLUDES(mutex_);
+  [[nodiscard]] std::string_view description() const override { return description_; }
+
+  [[nodiscard]] std::int64_t context_tokens() const { return scheduler_options_.context_tokens; }
+  [[nodiscard]] SchedulerStats stats() const GALLEY_EXCLUDES(mutex_);
+
+ private:
+  class Job;
+  class Handle;
+
+  EngineSource(std::unique_ptr<model::Network> network,
+               std::shared_ptr<const recipe::Tokenizer> tokenizer,
+               const Clock& clock,
+               EngineOptions options,
+               const SchedulerOptions& scheduler_options);
+
+  // On its thread.
+  void work() GALLEY_EXCLUDES(mutex_);
+  // Waits for something to do; false once the source ends.
+  [[nodiscard]] bool take_new(bool idle) GALLEY_EXCLUDES(mutex_);
+  void submit(std::shared_ptr<Job> job);
+  void deliver();
+  void fail_all(const Error& error) GALLEY_EXCLUDES(mutex_);
+
+  const std::unique_ptr<model::Network> network_;
+  const Clock& clock_;
+  const EngineOptions options_;
+  const SchedulerOptions scheduler_options_;
+  const std::string description_;
+
+  // Of the loop's thread.
+  Scheduler scheduler_;
+  NetworkDevice device_;
+  StepLoop loop_;
+  std::unordered_map<RequestId, std::shared_ptr<Job>> jobs_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::shared_ptr<Job>> arrived_ GALLEY_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Job>> cancelled_ GALLEY_GUARDED_BY(mutex_);
+  std::size_t live_ GALLEY_GUARDED_BY(mutex_) = 0;       // started and not ended
+  std::uint64_t started_ GALLEY_GUARDED_BY(mutex_) = 0;  // numbers requests without a seed
+  SchedulerStats stats_ GALLEY_GUARDED_BY(mutex_);
+  bool failed_ GALLEY_GUARDED_BY(mutex_) = false;
+  bool ending_ GALLEY_GUARDED_BY(mutex_) = false;
+  SerialExecutor thread_;  // last: its thread uses the above
+};
+
+}  // namespace galley::engine

@@ -1,0 +1,248 @@
+// Goal: each of many requests gets the tokens it gets alone from the single-sequence loop, whatever
+// else runs, is cancelled, preempted or found in the cache. Method: small checkpoints, pools and
+// slots so few that requests wait and are preempted, answers compared token by token.
+#include "engine/engine_source.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "base/virtual_loop.h"
+#include "engine/single_sequence.h"
+#include "engine/source_for_test.h"
+
+namespace galley::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path mini() {
+  return fs::path(GALLEY_TESTS_DIR) / "../models/mini-test";
+}
+
+template <class Source, class Options>
+struct Served {
+  Served(const fs::path& folder, Options options) : device(kernels::create_cpu_device(1)) {
+    auto made = Source::create(model::Network::load(folder, *device, {}).value(), tokenizer(),
+                               clock, std::move(options));
+    EXPECT_TRUE(made) << to_string(made.error());
+    source = std::move(*made);
+  }
+
+  std::unique_ptr<Sink> answer(recipe::Generation generation) const {
+    auto sink = std::make_unique<Sink>();
+    const auto active = source->start(std::move(generation), *sink);
+    EXPECT_TRUE(active) << to_string(active.error());
+    sink->wait_for_end();
+    return sink;
+  }
+
+  VirtualLoop clock;
+  std::unique_ptr<kernels::Device> device;
+  std::unique_ptr<Source> source;
+};
+using Alone = Served<SingleSequenceSource, SingleSequenceOptions>;
+using Crowd = Served<EngineSource, EngineOptions>;
+
+// Prompts that share beginnings; half of the requests sample.
+recipe::Generation random_generation(Random& random, std::int64_t prompt_max) {
+  recipe::Generation out;
+  const auto length =
+      static_cast<std::int64_t>(1 + random.next_below(static_cast<std::uint64_t>(prompt_max)));
+  const auto common =
+      static_cast<std::int64_t>(random.next_below(static_cast<std::uint64_t>(prompt_max)));
+  for (std::int64_t i = 0; i < length; ++i) {
+    out.prompt.push_back(i < common ? static_cast<TokenId>((i * 37 + 11) % 4000)
+                                    : static_cast<TokenId>(random.next_below(4000)));
+  }
+  out.max_tokens = static_cast<std::int64_t>(1 + random.next_below(24));
+  out.sampling.seed = static_cast<std::int64_t>(random.next_below(1000));
+  out.sampling.temperature = random.next_below(2) == 0 ? 0.0F : 0.8F;
+  out.sampling.top_p = 0.9F;
+  out.sampling.presence_penalty = 0.2F;
+  out.sampling.logprobs = random.next_below(4) == 0;
+  return out;
+}
+
+struct Asked {
+  recipe::Generation generation;
+  std::unique_ptr<Sink> alone;
+};
+
+std::vector<Asked> ask_alone(const fs::path& folder,
+                             std::uint64_t seed,
+                             int count,
+                             std::int64_t prompt_max) {
+  Random random(Seed(seed), 0);
+  const Alone alone(folder, {.drafts = false});
+  std::vector<Asked> out;
+  for (int i = 0; i < count; ++i) {
+    Asked one{.generation = random_generation(random, prompt_max)};
+    one.alone = alone.answer(one.generation);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+void expect_same(const Sink& got, const Sink& alone) {
+  EXPECT_EQ(got.ids_, alone.ids_);
+  EXPECT_EQ(got.finish_, alone.finish_);
+  ASSERT_EQ(got.logprobs_.size(), alone.logprobs_.size());
+  for (std::size_t i = 0; i < got.logprobs_.size(); ++i) {
+    EXPECT_EQ(got.logprobs_[i].logprob, alone.logprobs_[i].logprob);
+  }
+}
+
+// All at once; every third is asked twice and one of the two is cancelled at some time.
+SchedulerStats expect_answers_of_a_crowd(const fs::path& folder,
+                                         const std::vector<Asked>& asked,
+                                         const EngineOptions& options) {
+  const Crowd crowd(folder, options);
+  std::vector<std::unique_ptr<Sink>> sinks;
+  std::vector<std::unique_ptr<recipe::ActiveGeneration>> active;
+  std::vector<std::unique_ptr<Sink>> unwanted;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    sinks.push_back(std::make_unique<Sink>());
+    active.push_back(crowd.source->start(asked[i].generation, *sinks.back()).value());
+    if (i % 3 == 0) {
+      unwanted.push_back(std::make_unique<Sink>());
+      auto handle = crowd.source->start(asked[i].generation, *unwanted.back()).value();
+      if (i % 2 == 0) {
+        unwanted.back()->wait_for_tokens();
+      }
+    }
+  }
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    sinks[i]->wait_for_end();
+    EXPECT_FALSE(sinks[i]->error_) << to_string(*sinks[i]->error_);
+    expect_same(*sinks[i], *asked[i].alone);
+  }
+  return crowd.source->stats();
+}
+
+TEST(EngineSource, InACrowdEachGetsItsOwnAnswer) {
+  const std::vector<Asked> asked = ask_alone(mini(), 1, 16, 420);
+  for (const bool drafts : {true, false}) {
+    SCOPED_TRACE(drafts ? "drafts" : "plain");
+    const SchedulerStats stats =
+        expect_answers_of_a_crowd(mini(), asked, {.slots = 5, .drafts = drafts});
+    EXPECT_GT(stats.hit_tokens, 0);
+    EXPECT_LT(stats.steps, stats.rows);
+  }
+}
+
+// The loop without its thread, so that anything can happen between two turns.
+TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
+  const std::vector<Asked> asked = ask_alone(mini(), 2, 12, 250);
+  const VirtualLoop clock;
+  const auto device = kernels::create_cpu_device(1);
+  const auto network = model::Network::load(mini(), *device, {}).value();
+  // Of 16 tokens windows; a context takes up to 3 blocks.
+  constexpr std::size_t kBlocks = 7;
+  constexpr std::size_t kSlots = 4;
+  NetworkDevice runner(*network, tokenizer(), {.slots = kSlots, .blocks = kBlocks});
+  Scheduler scheduler({.slots = kSlots,
+                       .blocks = kBlocks,
+                       .context_tokens = 300,
+                       .drafts = NetworkDevice::drafts(network->plan(), {}),
+                       .keep_tokens = network->plan().keep,
+                       .replay_tokens = 5 * 16,
+                       .prefill_tokens = 128});
+  StepLoop loop(scheduler, runner, clock, {});
+  std::map<RequestId, std::size_t> numbers;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    auto request = std::make_shared<EngineRequest>(
+        asked[i].generation, Seed(static_cast<std::uint64_t>(*asked[i].generation.sampling.seed)));
+    numbers[scheduler.submit(std::move(request), {}, Priority::kInteractive, {}).value()] = i;
+  }
+  Random random(Seed(5), 0);
+  std::vector<std::vector<TokenId>> answers(asked.size());
+  std::size_t finished = 0;
+  while (loop.turn().value()) {
+    for (const Output& output : scheduler.take_outputs()) {
+      auto& answer = answers[numbers.at(output.request)];
+      answer.insert(answer.end(), output.tokens.begin(), output.tokens.end());
+      finished += output.finish ? 1U : 0U;
+    }
+    if (random.next_below(2) == 0) {
+      scheduler.preempt(RequestId(1 + random.next_below(asked.size())));
+    }
+  }
+  EXPECT_EQ(finished, asked.size());
+  EXPECT_GT(scheduler.stats().preemptions, 5);
+  EXPECT_EQ(scheduler.cache().available(), kBlocks);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    EXPECT_EQ(answers[i], asked[i].alone->ids_) << "request " << i;
+  }
+}
+
+TEST(EngineSource, V4GetsTheSameAnswersToo) {
+  const fs::path& folder = checkpoint(model::SynthLike::kV4Flash);
+  const std::vector<Asked> asked = ask_alone(folder, 3, 6, 60);
+  expect_answers_of_a_crowd(folder, asked, {.context_tokens = 512, .slots = 3});
+}
+
+TEST(EngineSource, AHitAnswersAsTheColdPromptDid) {
+  for (const auto rebuild : {model::WindowRebuild::kExact, model::WindowRebuild::kBounded}) {
+    const Crowd crowd(mini(), {.rebuild = rebuild});
+    recipe::Generation generation;
+    for (TokenId i = 0; i < 500; ++i) {
+      generation.prompt.push_back((i * 31 + 5) % 4000);
+    }
+    generation.max_tokens = 20;
+    generation.sampling.temperature = 0.0F;
+    const auto cold = crowd.answer(generation);
+    const auto warm = crowd.answer(generation);
+    EXPECT_EQ(cold->started_->cached_tokens, 0);
+    // Of 472 tokens before those that are always computed, three blocks; their windows are rebuilt
+    // from five of 16 tokens, or one.
+    EXPECT_EQ(warm->started_->cached_tokens,
+              384 - (rebuild == model::WindowRebuild::kExact ? 5 : 1) * 16);
+    if (rebuild == model::WindowRebuild::kExact) {
+      EXPECT_EQ(warm->ids_, cold->ids_);
+    }
+
+    generation.tenant = "another";
+    EXPECT_EQ(crowd.answer(generation)->started_->cached_tokens, 0);
+  }
+}
+
+TEST(EngineSource, EveryWayToEndIsTold) {
+  Crowd crowd(mini(), {.context_tokens = 400, .slots = 2, .waiting_max = 2});
+  recipe::Generation generation;
+  generation.prompt = {5, 6, 7};
+  generation.max_tokens = 398;
+  Sink refused;
+  const auto too_long = crowd.source->start(generation, refused);
+  ASSERT_FALSE(too_long);
+  EXPECT_EQ(too_long.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(too_long.error().where, "max_tokens");
+
+  generation.max_tokens = 390;
+  generation.sampling.temperature = 0.0F;
+  std::vector<std::unique_ptr<Sink>> sinks;
+  std::vector<std::unique_ptr<recipe::ActiveGeneration>> active;
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_unique<Sink>());
+    active.push_back(crowd.source->start(generation, *sinks.back()).value());
+  }
+  const auto fifth = crowd.source->start(generation, refused);
+  ASSERT_FALSE(fifth);
+  EXPECT_EQ(fifth.error().code, Code::kOverloaded);
+  active.erase(active.begin() + 1, active.end());  // cancelled
+  sinks[0]->wait_for_end();
+  EXPECT_EQ(sinks[0]->ids_.size(), 390U);
+
+  generation.deadline = crowd.clock.now();
+  const auto late = crowd.answer(generation);
+  ASSERT_TRUE(late->error_);
+  EXPECT_EQ(late->error_->code, Code::kDeadlineExceeded);
+}
+
+}  // namespace
+}  // namespace galley::engine

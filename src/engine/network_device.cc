@@ -1,0 +1,269 @@
+#include "engine/network_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace galley::engine {
+
+struct NetworkDevice::Slot {
+  std::uint32_t generation = 0;
+  std::shared_ptr<const EngineRequest> request;
+  std::unique_ptr<model::Sequence> sequence;  // kept from request to request: its windows are large
+  std::vector<std::int32_t> tokens;           // prompt and answer; the newest is not fed
+  TokenCounts counts;                         // of the answer
+  std::vector<std::int32_t> drafts;
+  std::vector<float> confidences;
+  std::int64_t write_floor = 0;
+  std::int64_t window_begin = 0;
+  bool done = true;
+
+  // Of the forward that was run last.
+  std::optional<std::size_t> part;  // in the result; nothing: the row was a no-op
+  std::int64_t first_position = 0;
+  std::vector<std::int32_t> fed;
+
+  [[nodiscard]] const recipe::Generation& generation_of() const { return request->generation; }
+  [[nodiscard]] std::int64_t prompt() const { return std::ssize(generation_of().prompt); }
+  [[nodiscard]] std::int64_t left() const {
+    return generation_of().max_tokens - (std::ssize(tokens) - prompt());
+  }
+};
+
+struct NetworkDevice::Step {
+  StepPlan plan;
+  std::size_t logits_tail = 0;
+  Result<model::ForwardResult> result;
+};
+
+NetworkDevice::NetworkDevice(model::Network& network,
+                             std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                             const NetworkDeviceOptions& options)
+    : network_(network),
+      tokenizer_(std::move(tokenizer)),
+      options_(options),
+      drafts_(drafts(network.plan(), options)),
+      slots_(options.slots),
+      blocks_(options.blocks) {}
+
+NetworkDevice::~NetworkDevice() = default;
+
+int NetworkDevice::drafts(const model::ModelPlan& plan, const NetworkDeviceOptions& options) {
+  return options.drafts && plan.draft_stages > 0 && plan.config.draft ? plan.config.draft->block
+                                                                      : 0;
+}
+
+void NetworkDevice::launch_forward(StepPlan plan) {
+  thread_.post([this, plan = std::move(plan)]() mutable {
+    steps_.push_back({.plan = std::move(plan)});
+    forward(steps_.back());
+  });
+}
+
+void NetworkDevice::launch_sampler(SamplerPlan plan) {
+  thread_.post([this, plan = std::move(plan)] {
+    Step& step = steps_.front();
+    GALLEY_ASSERT(step.plan.id == plan.id);
+    sample(step, plan);
+    steps_.pop_front();
+  });
+}
+
+StepResult NetworkDevice::wait(StepId step) {
+  GALLEY_ASSERT(!launching());
+  const MutexLock lock(mutex_);
+  auto found = results_.find(step);
+  while (found == results_.end()) {
+    changed_.wait(mutex_);
+    found = results_.find(step);
+  }
+  StepResult result = std::move(found->second);
+  results_.erase(found);
+  return result;
+}
+
+// ---- forward --------------------------------------------------------------------------------
+
+void NetworkDevice::start(const SlotStart& start) {
+  Slot& slot = slots_[start.slot.value()];
+  if (slot.sequence == nullptr) {
+    slot.sequence = network_.new_sequence();
+  }
+  slot.generation = start.generation;
+  slot.request = start.request;
+  slot.tokens.assign(start.tokens.begin(), start.tokens.end());
+  slot.counts.clear();
+  for (auto i = static_cast<std::size_t>(slot.prompt()); i < start.tokens.size(); ++i) {
+    ++slot.counts[start.tokens[i]];
+  }
+  slot.drafts.clear();
+  slot.confidences.clear();
+  slot.write_floor = start.write_floor;
+  slot.window_begin = start.begin;
+  slot.done = false;
+  const auto known = std::span(slot.tokens).first(static_cast<std::size_t>(start.begin));
+  slot.sequence->truncate(0);
+  slot.sequence->adopt(buffers(start.blocks), network_.history(known), start.begin);
+}
+
+std::vector<std::shared_ptr<kernels::Buffer>> NetworkDevice::buffers(
+    std::span<const cache::BlockId> blocks) {
+  std::vector<std::shared_ptr<kernels::Buffer>> out;
+  for (const cache::BlockId block : blocks) {
+    auto& buffer = blocks_[block.value()];
+    if (buffer == nullptr) {
+      buffer = network_.new_block();
+    }
+    out.push_back(buffer);
+  }
+  return out;
+}
+
+void NetworkDevice::forward(Step& step) {
+  for (const SlotStart& one : step.plan.starts) {
+    start(one);
+  }
+  std::vector<model::SequenceRows> batch;
+  for (const PlannedRow& row : step.plan.rows) {
+    Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation) {
+      continue;
+    }
+    slot.sequence->add_blocks(buffers(row.blocks));
+    slot.part.reset();
+    if (slot.done) {
+      continue;
+    }
+    slot.first_position = slot.sequence->length();
+    if (row.feed > 0) {
+      const auto begin = slot.tokens.begin() + slot.first_position;
+      slot.fed.assign(begin, begin + row.feed);
+    } else {
+      const auto drafts = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
+                                    static_cast<std::ptrdiff_t>(slot.left() - 1)});
+      slot.fed.assign(1, slot.tokens.back());
+      slot.fed.insert(slot.fed.end(), slot.drafts.begin(), slot.drafts.begin() + drafts);
+    }
+    if (row.draws) {
+      step.logits_tail = std::max(step.logits_tail, row.feed > 0 ? 1 : slot.fed.size());
+    }
+    slot.part = batch.size();
+    batch.push_back({.sequence = slot.sequence.get(),
+                     .tokens = slot.fed,
+                     .window_begin = slot.window_begin,
+                     .write_floor = slot.write_floor,
+                     .prompt_tokens = slot.prompt()});
+  }
+  if (!batch.empty()) {
+    step.result = network_.forward(batch, {.cut = options_.cut, .logits_tail = step.logits_tail});
+  }
+}
+
+// ---- sampler --------------------------------------------------------------------------------
+
+void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
+  StepResult out{.id = step.plan.id};
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
+    Slot& slot = slots_[row.slot.value()];
+    SettledRow settled{.slot = row.slot, .generation = row.generation};
+    const bool runs = slot.generation == row.generation && slot.part.has_value();
+    if (runs && !step.result) {
+      settled.error = step.result.error();
+      slot.done = true;
+    } else if (runs && plan.dead[i]) {
+      slot.done = true;
+    } else if (runs) {
+      settled = draw(slot, row, step);
+    }
+    out.rows.push_back(std::move(settled));
+  }
+  {
+    const MutexLock lock(mutex_);
+    results_.emplace(out.id, std::move(out));
+  }
+  changed_.notify_all();
+}
+
+SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& step) {
+  SettledRow out{.slot = row.slot, .generation = row.generation};
+  if (row.feed > 0) {
+    keep_features(slot, step, step.result->parts[*slot.part].rows);
+    if (!row.draws) {
+      return out;
+    }
+  }
+  const recipe::Generation& generation = slot.generation_of();
+  const auto vocabulary = static_cast<std::size_t>(network_.plan().config.vocabulary);
+  // Its logits are the last `drawn` of its part's.
+  const std::size_t drawn = row.feed > 0 ? 1 : slot.fed.size();
+  std::size_t first_row = 0;
+  for (std::size_t i = 0; i <= *slot.part; ++i) {
+    first_row += std::min(step.logits_tail, step.result->parts[i].rows);
+  }
+  first_row -= drawn;
+
+  // A draft is right exactly if it is the token that would have been drawn without it.
+  for (std::size_t i = 0; i < drawn; ++i) {
+    const Draw where{.seed = slot.request->seed,
+                     .choice = generation.choice,
+                     .position = std::ssize(slot.tokens)};
+    const auto logits = std::span<const float>(step.result->logits)
+                            .subspan((first_row + i) * vocabulary, vocabulary);
+    auto sampled = engine::sample(logits, generation.sampling, slot.counts, where);
+    if (!sampled) {
+      out.error = std::move(sampled).error();
+      break;
+    }
+    if (std::ranges::find(generation.stop_ids, sampled->token) != generation.stop_ids.end()) {
+      out.finish = recipe::SourceFinish::kStop;
+      break;
+    }
+    out.tokens.push_back(sampled->token);
+    if (generation.sampling.logprobs) {
+      out.logprobs.push_back(with_text(*sampled, *tokenizer_));
+    }
+    ++slot.counts[sampled->token];
+    slot.tokens.push_back(static_cast<std::int32_t>(sampled->token));
+    if (slot.left() == 0) {
+      out.finish = recipe::SourceFinish::kLength;
+      break;
+    }
+    if (i + 1 == drawn || slot.fed[i + 1] != slot.tokens.back()) {
+      break;
+    }
+    ++out.drafts_accepted;
+  }
+  slot.done = out.finish || out.error;
+  if (row.feed == 0) {
+    out.drafts_verified = static_cast<int>(drawn) - 1;
+    const std::int64_t kept = 1 + out.drafts_accepted;
+    slot.sequence->truncate(slot.first_position + kept);
+    if (!slot.done) {
+      keep_features(slot, step, static_cast<std::size_t>(kept));
+    }
+  }
+  slot.drafts.clear();
+  slot.confidences.clear();
+  if (drafts_ > 0 && !slot.done && slot.left() > 1) {
+    model::DraftResult drafts = network_.draft(*slot.sequence, slot.tokens.back());
+    slot.drafts = std::move(drafts.tokens);
+    out.confidences = std::move(drafts.confidences);
+  }
+  return out;
+}
+
+// The drafter's context of the first `rows` rows.
+void NetworkDevice::keep_features(Slot& slot, const Step& step, std::size_t rows) {
+  const model::ForwardResult::Part& part = step.result->parts[*slot.part];
+  if (drafts_ == 0 || part.rows == 0) {
+    return;
+  }
+  const std::size_t width = network_.plan().feature_width();
+  network_.draft_context(*slot.sequence,
+                         std::span(step.result->features).subspan(part.begin * width, rows * width),
+                         part.first_position);
+}
+
+}  // namespace galley::engine

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/serial_executor.h"
+#include "engine/sampler.h"
+#include "engine/step.h"
+#include "model/network.h"
+#include "recipe/tokenizer.h"
+
+namespace galley::engine {
+
+struct NetworkDeviceOptions {
+  std::size_t slots = 0;
+  std::size_t blocks = 0;
+  model::CutMode cut = model::CutMode::kCompact;
+  bool drafts = true;  // where the checkpoint has a drafter
+};
+
+// The network as a device of the engine's loop: one thread that runs forwards and samplers in the
+// order they were launched. A row's answer depends on its request alone: not on the other rows, the
+// chunks, the drafts or the blocks it was given (design 6).
+class NetworkDevice final : public StepDevice {
+ public:
+  // `network` outlives it, and nobody else uses it meanwhile. Blocks get memory when they are used
+  // first.
+  NetworkDevice(model::Network& network,
+                std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                const NetworkDeviceOptions& options);
+  ~NetworkDevice() override;
+
+  void launch_forward(StepPlan plan) override;
+  void launch_sampler(SamplerPlan plan) override GALLEY_EXCLUDES(mutex_);
+  [[nodiscard]] StepResult wait(StepId step) override GALLEY_EXCLUDES(mutex_);
+
+  // Drafts of one request in one step, at most.
+  [[nodiscard]] static int drafts(const model::ModelPlan& plan,
+                                  const NetworkDeviceOptions& options);
+
+ private:
+  struct Slot;
+  struct Step;
+
+  // On its thread.
+  void start(const SlotStart& start);
+  void forward(Step& step);
+  void sample(Step& step, const SamplerPlan& plan);
+  [[nodiscard]] SettledRow draw(Slot& slot, const PlannedRow& row, const Step& step);
+  void keep_features(Slot& slot, const Step& step, std::size_t rows);
+  void add_blocks(Slot& slot, std::span<const cache::BlockId> blocks);
+  [[nodiscard]] std::vector<std::shared_ptr<kernels::Buffer>> buffers(
+      std::span<const cache::BlockId> blocks);
+
+  model::Network& network_;
+  const std::shared_ptr<const recipe::Tokenizer> tokenizer_;
+  const NetworkDeviceOptions options_;
+  const int drafts_;
+  std::vector<Slot> slots_;
+  std::vector<std::shared_ptr<kernels::Buffer>> blocks_;  // by id; null: not used yet
+  std::deque<Step> steps_;  // launched; the front one is the next to be sampled
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<StepId, StepResult> results_ GALLEY_GUARDED_BY(mutex_);
+  SerialExecutor thread_;  // last: its thread uses the above
+};
+
+}  // namespace galley::engine

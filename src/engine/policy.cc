@@ -1,0 +1,62 @@
+#include "engine/policy.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/ceil_div.h"
+#include "base/check.h"
+#include "base/ids.h"
+
+namespace galley::engine {
+namespace {
+
+std::int64_t aged(const WaitingView& one, TimeNs now) {
+  const auto steps = (now - one.waiting_since) / kAgeStep;
+  return std::max<std::int64_t>(0, static_cast<std::int64_t>(one.priority) - steps);
+}
+
+auto rank(const VictimView& one) {
+  return std::tuple(one.blocks_now > 0, !one.spared, one.priority, one.blocks_now, -one.answered,
+                    one.order);
+}
+
+}  // namespace
+
+std::optional<std::size_t> next_waiting(std::span<const WaitingView> waiting, TimeNs now) {
+  std::optional<std::size_t> best;
+  const auto key = [&](const WaitingView& one) {
+    return std::tuple(aged(one, now), one.tenant_served, one.order);
+  };
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    if (!waiting[i].tenant_full && (!best || key(waiting[i]) < key(waiting[*best]))) {
+      best = i;
+    }
+  }
+  return best;
+}
+
+std::optional<std::size_t> choose_victim(std::span<const VictimView> running) {
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    if (!best || rank(running[i]) > rank(running[*best])) {
+      best = i;
+    }
+  }
+  return best;
+}
+
+std::int64_t chunk_tokens(std::int64_t begin, std::int64_t left, std::int64_t budget) {
+  GALLEY_ASSERT(left > 0);
+  if (left <= budget) {
+    return left;
+  }
+  const std::int64_t end = (begin + budget) / kBlockTokens * kBlockTokens;
+  const std::int64_t next_end = (begin / kBlockTokens + 1) * kBlockTokens;
+  return std::min(left, std::max(end, next_end) - begin);
+}
+
+std::size_t blocks_for(std::int64_t tokens) {
+  return static_cast<std::size_t>(ceil_div<std::int64_t>(tokens, kBlockTokens));
+}
+
+}  // namespace galley::engine

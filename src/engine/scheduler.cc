@@ -1,0 +1,592 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <iterator>
+#include <ranges>
+#include <utility>
+
+#include "base/check.h"
+
+namespace galley::engine {
+
+// A request from its submission to its end. In one of three lists: waiting_, running_, preempted_.
+// While it runs it has a slot and blocks; else it has neither.
+struct Scheduler::Request {
+  RequestId id;
+  std::shared_ptr<const EngineRequest> request;
+  cache::BlockKey root;
+  Priority priority{};
+  TimeNs waiting_since;
+  std::uint64_t order{};
+
+  std::vector<TokenId> tokens;         // prompt and settled answer; the newest is not fed yet
+  std::vector<cache::BlockKey> keys;   // of the first blocks of `tokens`
+  std::int64_t answered_at_start = 0;  // when it got its slot last
+
+  struct Flying {
+    StepId step;
+    std::int64_t most{};  // positions the step may settle; at least `least`
+    std::int64_t least{};
+    bool draws{};
+  };
+  std::optional<SlotId> slot;
+  std::vector<cache::BlockId> blocks;
+  std::int64_t fed = 0;          // position of the next chunk
+  std::int64_t prefill_end = 0;  // of the last one; decoding begins there
+  std::int64_t settled = 0;      // positions
+  std::size_t published = 0;     // blocks
+  std::vector<Flying> flying;
+  StepId last_step;      // newest launched with a row of it
+  bool started = false;  // its Started was given out
+
+  [[nodiscard]] const recipe::Generation& generation() const { return request->generation; }
+  [[nodiscard]] std::int64_t prompt() const { return std::ssize(generation().prompt); }
+  [[nodiscard]] std::int64_t answered() const { return std::ssize(tokens) - prompt(); }
+  // Once every launched step is settled, at least.
+  [[nodiscard]] std::int64_t surely_answered() const {
+    return answered() + std::ranges::count_if(flying, &Flying::draws);
+  }
+  [[nodiscard]] bool prefills() const { return fed < prefill_end; }
+  [[nodiscard]] std::int64_t high() const {
+    std::int64_t sum = settled;
+    for (const Flying& one : flying) {
+      sum += one.most;
+    }
+    return sum;
+  }
+  [[nodiscard]] std::int64_t low() const {
+    std::int64_t sum = settled;
+    for (const Flying& one : flying) {
+      sum += one.least;
+    }
+    return sum;
+  }
+  [[nodiscard]] const cache::BlockKey& key(std::size_t block) {
+    while (keys.size() <= block) {
+      const std::size_t begin = keys.size() * kBlockTokens;
+      keys.push_back(cache::next_key(keys.empty() ? root : keys.back(),
+                                     std::span(tokens).subspan(begin, kBlockTokens)));
+    }
+    return keys[block];
+  }
+};
+
+struct Scheduler::Tenant {
+  double served = 0;  // weighted tokens, on the scale that all tenants share
+  std::size_t requests = 0;
+  std::size_t running = 0;
+};
+
+namespace {
+
+// Weight of the newest answer in the mean length of answers.
+constexpr double kMeanAnswerStep = 0.02;
+
+template <class T>
+void erase_one(std::vector<T>& list, const T& value) {
+  const auto at = std::ranges::find(list, value);
+  if (at != list.end()) {
+    list.erase(at);
+  }
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerOptions& options)
+    : options_(options),
+      cache_(options.blocks),
+      mean_answer_(static_cast<double>(options.growth_tokens)),
+      slots_(options.slots) {
+  GALLEY_ASSERT(options.slots > 0);
+  GALLEY_ASSERT(options.drafts >= 0);
+  GALLEY_ASSERT(options.keep_tokens > 0);
+  GALLEY_ASSERT(options.prefill_tokens >= kBlockTokens);
+  for (std::size_t i = options.slots; i > 0; --i) {
+    free_slots_.push_back(SlotId(static_cast<std::uint32_t>(i - 1)));
+  }
+}
+
+Scheduler::~Scheduler() = default;
+
+Result<RequestId> Scheduler::submit(std::shared_ptr<const EngineRequest> request,
+                                    const cache::BlockKey& root,
+                                    Priority priority,
+                                    TimeNs now) {
+  const recipe::Generation& generation = request->generation;
+  const std::int64_t prompt = std::ssize(generation.prompt);
+  if (prompt < 1 || generation.max_tokens < 1) {
+    return fail(Code::kInvalidArgument, "want at least one prompt token and one to generate");
+  }
+  if (generation.max_tokens > options_.context_tokens - prompt) {
+    return fail(Code::kInvalidArgument,
+                fmt::format("{} prompt tokens and {} to generate do not fit the context of {}",
+                            prompt, generation.max_tokens, options_.context_tokens),
+                "max_tokens");
+  }
+  const std::size_t blocks = blocks_for(prompt + generation.max_tokens + options_.drafts);
+  if (blocks > cache_.blocks()) {
+    return fail(
+        Code::kInvalidArgument,
+        fmt::format("{} prompt tokens and {} to generate take {} blocks of cache; there are {}",
+                    prompt, generation.max_tokens, blocks, cache_.blocks()),
+        "max_tokens");
+  }
+  if (waiting() >= options_.waiting_max) {
+    return fail(Code::kOverloaded, fmt::format("{} requests are waiting already", waiting()));
+  }
+  auto one = std::make_unique<Request>();
+  one->id = RequestId(next_request_++);
+  one->tokens = generation.prompt;
+  one->request = std::move(request);
+  one->root = root;
+  one->priority = priority;
+  one->waiting_since = now;
+  one->order = one->id.value();
+
+  Tenant& tenant = tenants_[one->generation().tenant];
+  if (tenant.requests++ == 0) {
+    tenant.served = served_floor_;
+  }
+  deadlines_ += one->generation().deadline ? 1U : 0U;
+  Request& added = *one;
+  waiting_.push_back(&added);
+  requests_.emplace(added.id, std::move(one));
+  return added.id;
+}
+
+void Scheduler::cancel(RequestId request) {
+  const auto found = requests_.find(request);
+  if (found != requests_.end()) {
+    end(*found->second, {});
+  }
+}
+
+void Scheduler::preempt(RequestId request) {
+  const auto found = requests_.find(request);
+  if (found == requests_.end() || !found->second->slot) {
+    return;
+  }
+  Request& one = *found->second;
+  take_back(one);
+  if (options_.defect == Defect::kForgetNewestToken && one.answered() > 0) {
+    one.tokens.pop_back();
+  }
+  erase_one(running_, &one);
+  preempted_.push_back(&one);
+  ++stats_.preemptions;
+}
+
+// ---- planning -------------------------------------------------------------------------------
+
+std::optional<StepPlan> Scheduler::plan(TimeNs now) {
+  expire(now);
+  StepPlan plan{.id = StepId(next_step_)};
+  plan_rows(plan, now);
+  // Nothing runs, and nothing that is launched will free a block: somebody has to make room.
+  while (plan.rows.empty() && flights_.empty() && retired_.empty() && preempt_one()) {
+    reclaim();
+    plan_rows(plan, now);
+  }
+  if (plan.rows.empty()) {
+    return std::nullopt;
+  }
+  Flight flight{.id = plan.id};
+  flight.rows.reserve(plan.rows.size());
+  for (const PlannedRow& row : plan.rows) {
+    plan.draft_budget += row.drafts_max;
+    flight.rows.push_back({row.slot, row.generation, row.feed, row.draws});
+  }
+  ++next_step_;
+  ++stats_.steps;
+  stats_.rows += std::ssize(plan.rows);
+  flights_.push_back(std::move(flight));
+  return plan;
+}
+
+void Scheduler::expire(TimeNs now) {
+  if (deadlines_ == 0) {
+    return;
+  }
+  std::vector<Request*> expired;
+  for (const auto& [id, request] : requests_) {
+    const std::optional<TimeNs>& deadline = request->generation().deadline;
+    if (deadline && now >= *deadline) {
+      expired.push_back(request.get());
+    }
+  }
+  std::ranges::sort(expired, {}, &Request::id);
+  for (Request* const request : expired) {
+    end(*request,
+        {.error = Error{.code = Code::kDeadlineExceeded, .what = "the request's time is over"}});
+  }
+}
+
+// Rows in decoding first; then prompts that have begun; then new requests.
+void Scheduler::plan_rows(StepPlan& plan, TimeNs now) {
+  bool room = true;
+  for (Request* const request : running_) {
+    if (!request->prefills()) {
+      room = plan_decode(*request, plan) && room;
+    }
+  }
+  std::int64_t budget =
+      plan.rows.empty() ? options_.prefill_tokens : options_.prefill_tokens_beside;
+  for (Request* const request : running_) {
+    if (budget > 0 && request->prefills()) {
+      budget -= plan_chunk(*request, budget, plan);
+    }
+  }
+  // Who runs and lacks a block gets the next one, not somebody new.
+  if (room) {
+    admit_all(plan, budget, now);
+  }
+}
+
+// False when there is no block for it.
+bool Scheduler::plan_decode(Request& request, StepPlan& plan) {
+  const std::int64_t left = request.generation().max_tokens - request.surely_answered();
+  if (left <= 0) {
+    return true;  // ends when the launched steps are settled
+  }
+  const auto drafts = static_cast<int>(std::min<std::int64_t>(options_.drafts, left - 1));
+  PlannedRow row{.drafts_max = drafts, .draws = true};
+  const std::int64_t known =
+      options_.defect == Defect::kReserveSettledOnly ? request.settled : request.high();
+  if (!reserve(request, known + 1 + drafts, row.blocks)) {
+    ++stats_.stalled_rows;
+    return false;
+  }
+  add_row(request, std::move(row), plan);
+  return true;
+}
+
+// Tokens of the chunk.
+std::int64_t Scheduler::plan_chunk(Request& request, std::int64_t budget, StepPlan& plan) {
+  const std::int64_t left = request.prefill_end - request.fed;
+  const std::int64_t feed = chunk_tokens(request.fed, left, budget);
+  request.fed += feed;
+  add_row(request, {.feed = feed, .draws = feed == left}, plan);
+  stats_.prefill_tokens += feed;
+  tenant_of(request).served += kComputedWeight * static_cast<double>(feed);
+  return feed;
+}
+
+void Scheduler::add_row(Request& request, PlannedRow row, StepPlan& plan) {
+  row.slot = *request.slot;
+  row.generation = slots_[request.slot->value()].generation;
+  request.last_step = plan.id;
+  request.flying.push_back({.step = plan.id,
+                            .most = row.feed > 0 ? row.feed : 1 + row.drafts_max,
+                            .least = row.feed > 0 ? row.feed : 1,
+                            .draws = row.draws});
+  plan.rows.push_back(std::move(row));
+  if (options_.defect == Defect::kPublishAtLaunch) {
+    publish(request, std::min(request.fed, std::ssize(request.tokens)));
+  }
+}
+
+// Blocks behind `tokens` positions, all or none of those that are missing.
+bool Scheduler::reserve(Request& request, std::int64_t tokens, std::vector<cache::BlockId>& added) {
+  const std::size_t wanted = blocks_for(tokens);
+  const std::size_t missing = wanted - std::min(wanted, request.blocks.size());
+  if (missing > cache_.available()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < missing; ++i) {
+    added.push_back(*cache_.allocate());
+    request.blocks.push_back(added.back());
+  }
+  return true;
+}
+
+void Scheduler::admit_all(StepPlan& plan, std::int64_t budget, TimeNs now) {
+  while (budget > 0 && !free_slots_.empty()) {
+    Request* const request = next_to_admit(now);
+    if (request == nullptr || !admit(*request, plan)) {
+      return;  // nobody overtakes the one whose turn it is
+    }
+    erase_one(waiting_, request);
+    erase_one(preempted_, request);
+    running_.push_back(request);
+    budget -= plan_chunk(*request, budget, plan);
+  }
+}
+
+Scheduler::Request* Scheduler::next_to_admit(TimeNs now) const {
+  if (!preempted_.empty()) {
+    return preempted_.front();
+  }
+  std::vector<WaitingView> views;
+  views.reserve(waiting_.size());
+  for (const Request* const request : waiting_) {
+    const Tenant& tenant = tenants_.at(request->generation().tenant);
+    views.push_back({.priority = request->priority,
+                     .waiting_since = request->waiting_since,
+                     .tenant_served = tenant.served,
+                     .tenant_full = options_.tenant_slots_max > 0 &&
+                                    tenant.running >= options_.tenant_slots_max,
+                     .order = request->order});
+  }
+  const std::optional<std::size_t> next = next_waiting(views, now);
+  return next ? waiting_[*next] : nullptr;
+}
+
+// Takes the slot and all blocks of its tokens at once, or nothing.
+bool Scheduler::admit(Request& request, StepPlan& plan) {
+  const std::int64_t hit_max =
+      std::max<std::int64_t>(0, request.prompt() - options_.keep_tokens) / kBlockTokens;
+  std::vector<cache::BlockId> blocks;
+  for (std::int64_t i = 0; i < hit_max; ++i) {
+    const auto block = cache_.acquire(request.key(static_cast<std::size_t>(i)));
+    if (!block) {
+      break;
+    }
+    blocks.push_back(*block);
+  }
+  std::int64_t hit = std::ssize(blocks) * kBlockTokens;
+  const std::int64_t begin = std::max<std::int64_t>(0, hit - options_.replay_tokens);
+  const auto give_back = [&] {
+    for (const cache::BlockId block : std::views::reverse(blocks)) {
+      cache_.release(block);
+    }
+    blocks.clear();
+  };
+  if (begin == 0) {  // all of it would be computed again
+    give_back();
+    hit = 0;
+  }
+  const std::int64_t most = request.prompt() + request.generation().max_tokens + options_.drafts;
+  const std::size_t wanted =
+      blocks_for(std::min(std::ssize(request.tokens) + 1 + options_.drafts, most));
+  const std::size_t missing = wanted - blocks.size();
+  if (missing + growth_blocks() > cache_.available()) {
+    give_back();
+    return false;
+  }
+  for (std::size_t i = 0; i < missing; ++i) {
+    blocks.push_back(*cache_.allocate());
+  }
+
+  const SlotId slot = free_slots_.back();
+  free_slots_.pop_back();
+  Slot& place = slots_[slot.value()];
+  ++place.generation;
+  place.owner = &request;
+  request.slot = slot;
+  request.blocks = std::move(blocks);
+  request.fed = request.settled = begin;
+  request.prefill_end = std::ssize(request.tokens);
+  request.published = static_cast<std::size_t>(hit / kBlockTokens);
+  request.answered_at_start = request.answered();
+  Tenant& tenant = tenant_of(request);
+  ++tenant.running;
+  tenant.served += kCachedWeight * static_cast<double>(begin);
+  stats_.hit_tokens += begin;
+  plan.starts.push_back({.slot = slot,
+                         .generation = place.generation,
+                         .request = request.request,
+                         .tokens = request.tokens,
+                         .blocks = request.blocks,
+                         .begin = begin,
+                         .write_floor = hit});
+  if (!request.started) {
+    request.started = true;
+    outputs_.push_back(
+        {.request = request.id,
+         .started = recipe::Started{.prompt_tokens = request.prompt(), .cached_tokens = begin}});
+  }
+  return true;
+}
+
+// What running requests will probably need soon. How long an answer still gets does not depend much
+// on how long it is, so it is expected to go on for as long as answers are.
+std::size_t Scheduler::growth_blocks() const {
+  double tokens = 0;
+  for (const Request* const request : running_) {
+    const std::int64_t left =
+        std::min(request->generation().max_tokens - request->answered(), options_.growth_tokens);
+    const double end = static_cast<double>(std::ssize(request->tokens)) +
+                       std::min(static_cast<double>(left), mean_answer_);
+    const auto held = static_cast<double>(request->blocks.size() * kBlockTokens);
+    tokens += std::max(0.0, end - held);
+  }
+  return static_cast<std::size_t>(std::ceil(tokens / kBlockTokens));
+}
+
+bool Scheduler::preempt_one() {
+  if (running_.size() < 2) {
+    return false;  // alone it has all the blocks it may need
+  }
+  std::vector<VictimView> views;
+  for (const Request* const request : running_) {
+    const auto own = std::ranges::count_if(
+        request->blocks, [&](cache::BlockId block) { return !cache_.shared(block); });
+    views.push_back({.priority = request->priority,
+                     .blocks_now = static_cast<std::size_t>(own),
+                     .answered = request->answered(),
+                     .order = request->order,
+                     .spared = request->answered_at_start > 0 &&
+                               request->answered() - request->answered_at_start < kSparedTokens});
+  }
+  preempt(running_[*choose_victim(views)]->id);
+  return true;
+}
+
+// ---- settling -------------------------------------------------------------------------------
+
+SamplerPlan Scheduler::sampler_plan(StepId step) const {
+  const auto flight = std::ranges::find(flights_, step, &Flight::id);
+  GALLEY_ASSERT(flight != flights_.end());
+  SamplerPlan plan{.id = step};
+  for (const FlightRow& row : flight->rows) {
+    plan.dead.push_back(owner(row.slot, row.generation) == nullptr);
+  }
+  return plan;
+}
+
+Result<void> Scheduler::settle(const StepResult& result) {
+  if (flights_.empty() || flights_.front().id != result.id ||
+      flights_.front().rows.size() != result.rows.size()) {
+    return fail(Code::kInternal,
+                fmt::format("the device settled step {} out of its turn", result.id.value()));
+  }
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  settled_ = flight.id;
+  for (std::size_t i = 0; i < flight.rows.size(); ++i) {
+    const FlightRow& planned = flight.rows[i];
+    const SettledRow& row = result.rows[i];
+    Request* const request = options_.defect == Defect::kIgnoreGeneration
+                                 ? slots_[planned.slot.value()].owner
+                                 : owner(planned.slot, planned.generation);
+    if (request == nullptr) {
+      stats_.overrun_rows += row.tokens.empty() ? 0 : 1;
+      continue;
+    }
+    GALLEY_CHECK_OK(settle_row(*request, planned, row));
+  }
+  if (!tenants_.empty()) {
+    const auto served = std::views::values(tenants_) | std::views::transform(&Tenant::served);
+    served_floor_ = std::max(served_floor_, std::ranges::min(served));
+  }
+  return {};
+}
+
+Result<void> Scheduler::settle_row(Request& request,
+                                   const FlightRow& planned,
+                                   const SettledRow& row) {
+  std::erase_if(request.flying, [&](const Request::Flying& one) { return one.step == settled_; });
+  if (row.error) {
+    end(request, {.error = row.error});
+    return {};
+  }
+  if (planned.draws && row.tokens.empty() && !row.finish) {
+    return fail(Code::kInternal, fmt::format("the device drew nothing for slot {} in step {}",
+                                             planned.slot.value(), settled_.value()));
+  }
+  const std::int64_t answered = std::ssize(row.tokens);
+  request.settled += planned.feed > 0 ? planned.feed : answered;
+  request.tokens.insert(request.tokens.end(), row.tokens.begin(), row.tokens.end());
+  stats_.answer_tokens += answered;
+  stats_.drafts_verified += row.drafts_verified;
+  stats_.drafts_accepted += row.drafts_accepted;
+  tenant_of(request).served += kAnsweredWeight * static_cast<double>(answered);
+  publish(request, std::min(request.settled, std::ssize(request.tokens)));
+  if (row.finish) {
+    end(request, {.tokens = row.tokens, .logprobs = row.logprobs, .finish = row.finish});
+  } else if (answered > 0) {
+    outputs_.push_back({.request = request.id, .tokens = row.tokens, .logprobs = row.logprobs});
+  }
+  return {};
+}
+
+// Makes the whole blocks below `tokens` known.
+void Scheduler::publish(Request& request, std::int64_t tokens) {
+  const auto whole = static_cast<std::size_t>(tokens / kBlockTokens);
+  for (; request.published < whole; ++request.published) {
+    cache_.publish(request.blocks[request.published], request.key(request.published));
+  }
+}
+
+void Scheduler::reclaim() {
+  std::erase_if(retired_, [&](const Retired& one) {
+    const bool unused = one.fence <= settled_;
+    if (unused) {
+      for (const cache::BlockId block : std::views::reverse(one.blocks)) {
+        cache_.release(block);
+      }
+    }
+    return unused;
+  });
+}
+
+std::vector<Output> Scheduler::take_outputs() {
+  return std::exchange(outputs_, {});
+}
+
+std::optional<Scheduler::Bounds> Scheduler::bounds(SlotId slot, std::uint32_t generation) const {
+  const Request* const request = owner(slot, generation);
+  if (request == nullptr) {
+    return std::nullopt;
+  }
+  return Bounds{.settled = request->settled, .low = request->low(), .high = request->high()};
+}
+
+// ---- requests -------------------------------------------------------------------------------
+
+Scheduler::Request* Scheduler::owner(SlotId slot, std::uint32_t generation) const {
+  const Slot& place = slots_[slot.value()];
+  return place.generation == generation ? place.owner : nullptr;
+}
+
+Scheduler::Tenant& Scheduler::tenant_of(const Request& request) {
+  return tenants_.at(request.generation().tenant);
+}
+
+// Its slot is free at once: launched steps know the generation they were planned for, and the
+// device runs them before whatever the slot's next request launches. Its blocks are not.
+void Scheduler::take_back(Request& request) {
+  slots_[request.slot->value()].owner = nullptr;
+  free_slots_.push_back(*request.slot);
+  request.slot.reset();
+  retired_.push_back({.fence = options_.defect == Defect::kFreeAtEnd ? StepId() : request.last_step,
+                      .blocks = std::exchange(request.blocks, {})});
+  if (options_.defect == Defect::kFreeAtEnd) {
+    reclaim();
+  }
+  request.flying.clear();
+  request.fed = request.settled = request.prefill_end = 0;
+  request.published = 0;
+  --tenant_of(request).running;
+}
+
+// `last`: what is said of it, if anything.
+void Scheduler::end(Request& request, Output last) {
+  const bool finished = last.finish.has_value();
+  if (last.finish || last.error) {
+    last.request = request.id;
+    outputs_.push_back(std::move(last));
+  } else {
+    std::erase_if(outputs_, [&](const Output& one) { return one.request == request.id; });
+  }
+  if (finished) {
+    mean_answer_ += kMeanAnswerStep * (static_cast<double>(request.answered()) - mean_answer_);
+  }
+  if (request.slot) {
+    take_back(request);
+  }
+  erase_one(running_, &request);
+  erase_one(waiting_, &request);
+  erase_one(preempted_, &request);
+  const auto tenant = tenants_.find(request.generation().tenant);
+  if (--tenant->second.requests == 0) {
+    tenants_.erase(tenant);
+  }
+  deadlines_ -= request.generation().deadline ? 1U : 0U;
+  ++stats_.ended;
+  requests_.erase(request.id);
+}
+
+}  // namespace galley::engine

@@ -1,0 +1,183 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "cache/prefix_cache.h"
+#include "engine/defect.h"
+#include "engine/policy.h"
+#include "engine/step.h"
+
+namespace galley::engine {
+
+struct SchedulerOptions {
+  std::size_t slots = 0;            // requests that run at once
+  std::size_t blocks = 0;           // of the pool
+  std::int64_t context_tokens = 0;  // prompt + answer
+  int drafts = 0;                   // gamma: of one request in one step, at most
+  // The model's rules of a hit (spec runtime 8.6): so many tokens at the end of a prompt are
+  // computed in any case, and so many before the hit's end to rebuild its windows.
+  std::int64_t keep_tokens = 1;
+  std::int64_t replay_tokens = 0;
+  // Prompt tokens of a step, at most; and beside rows in decoding, which wait for them.
+  std::int64_t prefill_tokens = 512;
+  std::int64_t prefill_tokens_beside = kBlockTokens;
+  std::size_t waiting_max = 1024;
+  std::size_t tenant_slots_max = 0;  // of one tenant; 0: all
+  // Blocks that running requests are expected to need, for at most so many more tokens each, are
+  // not given to new ones.
+  std::int64_t growth_tokens = 64;
+  Defect defect = Defect::kNone;
+};
+
+// A preempted request is spared until it has answered so many more tokens.
+inline constexpr std::int64_t kSparedTokens = 128;
+
+// What became of a request in a step.
+struct Output {
+  RequestId request;
+  std::optional<recipe::Started> started;  // first of a request
+  std::vector<TokenId> tokens;
+  std::vector<recipe::TokenLogprob> logprobs;
+  std::optional<recipe::SourceFinish> finish;  // or an error: last of a request
+  std::optional<Error> error;
+};
+
+struct SchedulerStats {
+  std::int64_t steps{};
+  std::int64_t rows{};
+  std::int64_t stalled_rows{};  // left out of a step for want of a block
+  std::int64_t ended{};         // finished, failed or cancelled
+  std::int64_t preemptions{};
+  std::int64_t hit_tokens{};       // not fed, of admitted requests
+  std::int64_t prefill_tokens{};   // fed
+  std::int64_t answer_tokens{};    // settled
+  std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
+  std::int64_t drafts_verified{};  // of rows somebody wanted
+  std::int64_t drafts_accepted{};
+};
+
+// Which requests run in the next step, and what they may use (spec runtime 1 and 2). It owns
+// requests, slots and blocks; it has no clock, thread or device. Steps are planned ahead of the
+// results of the steps before: from bounds, never from guesses.
+//
+//   plan -> launch forward -> settle the step before -> sampler_plan -> launch sampler -> reclaim
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerOptions& options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // `root`: key before the first block (cache/block_key.h). Errors: kOverloaded when waiting_max
+  // requests wait, kInvalidArgument when the request could never run.
+  [[nodiscard]] Result<RequestId> submit(std::shared_ptr<const EngineRequest> request,
+                                         const cache::BlockKey& root,
+                                         Priority priority,
+                                         TimeNs now);
+  // In any state; no output comes after. Nothing for a request that has ended.
+  void cancel(RequestId request);
+  // Takes a running request's slot and blocks. It waits in front of the others, and goes on as if
+  // nothing had been. Nothing for a request that does not run.
+  void preempt(RequestId request);
+
+  // The next step, counted as launched from here on. Nothing when no row can run before a launched
+  // step is settled, or none is there.
+  [[nodiscard]] std::optional<StepPlan> plan(TimeNs now);
+  // Of a launched step.
+  [[nodiscard]] SamplerPlan sampler_plan(StepId step) const;
+  // The oldest launched step's results. Error kInternal: the device broke the protocol.
+  [[nodiscard]] Result<void> settle(const StepResult& result);
+  // Gives back what no launched step uses any more. The one place where that happens.
+  void reclaim();
+
+  [[nodiscard]] std::vector<Output> take_outputs();
+  [[nodiscard]] std::size_t launched() const { return flights_.size(); }  // steps, not settled
+  [[nodiscard]] std::size_t waiting() const { return waiting_.size() + preempted_.size(); }
+  [[nodiscard]] std::size_t running() const { return running_.size(); }
+  [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
+  [[nodiscard]] const cache::PrefixCache& cache() const { return cache_; }
+  // Settled and highest possible length of a running request; for checks.
+  struct Bounds {
+    std::int64_t settled{};
+    std::int64_t low{};
+    std::int64_t high{};
+  };
+  [[nodiscard]] std::optional<Bounds> bounds(SlotId slot, std::uint32_t generation) const;
+
+ private:
+  struct Request;
+  struct Tenant;
+  struct Slot {
+    std::uint32_t generation{};
+    Request* owner{};
+  };
+  struct FlightRow {
+    SlotId slot;
+    std::uint32_t generation{};
+    std::int64_t feed{};
+    bool draws{};
+  };
+  struct Flight {
+    StepId id;
+    std::vector<FlightRow> rows;
+  };
+  struct Retired {
+    StepId fence;  // newest launched step that uses them
+    std::vector<cache::BlockId> blocks;
+  };
+
+  void expire(TimeNs now);
+  void plan_rows(StepPlan& plan, TimeNs now);
+  [[nodiscard]] bool plan_decode(Request& request, StepPlan& plan);
+  [[nodiscard]] std::int64_t plan_chunk(Request& request, std::int64_t budget, StepPlan& plan);
+  void admit_all(StepPlan& plan, std::int64_t budget, TimeNs now);
+  [[nodiscard]] bool admit(Request& request, StepPlan& plan);
+  [[nodiscard]] Request* next_to_admit(TimeNs now) const;
+  [[nodiscard]] bool preempt_one();
+  [[nodiscard]] bool reserve(Request& request,
+                             std::int64_t tokens,
+                             std::vector<cache::BlockId>& added);
+  void add_row(Request& request, PlannedRow row, StepPlan& plan);
+
+  [[nodiscard]] Result<void> settle_row(Request& request,
+                                        const FlightRow& planned,
+                                        const SettledRow& row);
+  void publish(Request& request, std::int64_t tokens);
+  [[nodiscard]] Request* owner(SlotId slot, std::uint32_t generation) const;
+  [[nodiscard]] std::size_t growth_blocks() const;
+  [[nodiscard]] Tenant& tenant_of(const Request& request);
+  void take_back(Request& request);
+  void end(Request& request, Output last);
+
+  const SchedulerOptions options_;
+  cache::PrefixCache cache_;
+  std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
+  std::vector<Request*> running_;          // in order of admission
+  std::vector<Request*> waiting_;          // never ran; in order of arrival
+  std::vector<Request*> preempted_;        // the first one goes before all that wait
+  std::map<std::string, Tenant> tenants_;  // with a request
+  double served_floor_ = 0;                // a new tenant's share begins at
+  double mean_answer_;                     // tokens, of the answers that finished last
+  std::vector<Slot> slots_;
+  std::vector<SlotId> free_slots_;
+  std::deque<Flight> flights_;  // launched and not settled, oldest first
+  std::vector<Retired> retired_;
+  std::vector<Output> outputs_;
+  std::size_t deadlines_ = 0;  // requests with one
+  std::uint64_t next_request_ = 1;
+  std::uint64_t next_step_ = 1;
+  StepId settled_;
+  SchedulerStats stats_;
+};
+
+}  // namespace galley::engine

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "base/units.h"
+#include "cache/prefix_cache.h"
+#include "recipe/request.h"
+#include "recipe/token_source.h"
+
+// What the scheduler and a device say to each other, step by step (spec runtime 1). The host plans
+// with bounds and the device holds the truth: which tokens a row in decoding feeds, and how far it
+// comes, is known to the host only when the step is settled.
+namespace galley::engine {
+
+using RequestId = Id<struct RequestTag>;
+using StepId = Id<struct StepTag>;
+// Row of the state that a device keeps of each running request: windows, length, drafts.
+using SlotId = Id<struct SlotTag, std::uint32_t>;
+
+// A request on its way through the engine; nobody changes it.
+struct EngineRequest {
+  recipe::Generation generation;
+  Seed seed;
+};
+
+// A slot gets a request. Positions below `begin` are not fed: their compressed rows are in the
+// blocks. Rows below `write_floor` belong to others, too, and are not written again; windows are
+// rebuilt from `begin` on (spec runtime 8.6).
+struct SlotStart {
+  SlotId slot;
+  std::uint32_t generation{};  // a slot's requests are numbered
+  std::shared_ptr<const EngineRequest> request;
+  std::vector<TokenId> tokens;  // the prompt, and what was answered before a preemption
+  std::vector<cache::BlockId> blocks;
+  std::int64_t begin{};
+  std::int64_t write_floor{};
+};
+
+// One request's part of a step. In prefill it feeds `feed` of the slot's tokens; in decoding the
+// token drawn last, and at most `drafts_max` drafts behind it.
+struct PlannedRow {
+  SlotId slot;
+  std::uint32_t generation{};
+  std::int64_t feed{};  // 0: decoding
+  int drafts_max{};
+  bool draws{};  // the sampler draws behind its last token: not in a chunk that others follow
+  std::vector<cache::BlockId> blocks;  // added to the slot's table
+};
+
+struct StepPlan {
+  StepId id;
+  std::vector<SlotStart> starts;
+  std::vector<PlannedRow> rows;
+  int draft_budget{};  // drafts verified in all rows together
+};
+
+// Made from settled state only.
+struct SamplerPlan {
+  StepId id;
+  std::vector<bool> dead;  // one a row: nobody wants what it draws
+};
+
+struct SettledRow {
+  SlotId slot;
+  std::uint32_t generation{};
+  // Drawn, in order; a stop token that ends the answer is not among them.
+  std::vector<TokenId> tokens;
+  std::vector<recipe::TokenLogprob> logprobs;  // one a token, where asked for
+  std::optional<recipe::SourceFinish> finish;
+  std::optional<Error> error;
+  int drafts_verified{};
+  int drafts_accepted{};
+  std::vector<float> confidences;  // of the drafts for the next step
+};
+
+struct StepResult {
+  StepId id;
+  std::vector<SettledRow> rows;  // one a planned row, in order; a no-op row has no tokens
+};
+
+// Runs what is launched in order: the forward of step 1, its sampler, the forward of step 2, ...
+// Calls but wait() return at once.
+class StepDevice {
+ public:
+  StepDevice() = default;
+  virtual ~StepDevice() = default;
+  StepDevice(const StepDevice&) = delete;
+  StepDevice& operator=(const StepDevice&) = delete;
+
+  virtual void launch_forward(StepPlan plan) = 0;
+  virtual void launch_sampler(SamplerPlan plan) = 0;
+  // Until the sampler of `step` has run. Steps are waited for once, in order.
+  [[nodiscard]] virtual StepResult wait(StepId step) = 0;
+
+  // From the planning of a step to the launch of its forward nothing may wait for the device, or it
+  // would run dry meanwhile: wait() checks that (spec runtime 1.5, the sync guard).
+  void set_launching(bool launching) { launching_ = launching; }
+
+ protected:
+  [[nodiscard]] bool launching() const { return launching_; }
+
+ private:
+  bool launching_ = false;
+};
+
+}  // namespace galley::engine

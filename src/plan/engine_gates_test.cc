@@ -1,0 +1,52 @@
+#include "plan/engine_gates.h"
+
+#include <gtest/gtest.h>
+
+namespace galley::plan {
+namespace {
+
+TEST(EngineGates, RandomMachinesAnswerAsTheOracle) {
+  const SweepResult result = sweep_engines(1, 100, 2000);
+  std::string violations;
+  for (const std::string& one : result.violations) {
+    violations += one + "\n";
+  }
+  EXPECT_EQ(result.failed, 0) << "first with seed "
+                              << (result.first_failed ? result.first_failed->value() : 0) << ":\n"
+                              << violations;
+  EXPECT_GE(result.rows, 200'000);
+  EXPECT_GT(result.preemptions, 100);
+  EXPECT_GT(result.hit_tokens, 10'000);
+}
+
+TEST(EngineGates, TinyPoolsNeverDeadlock) {
+  const SweepResult result = sweep_engines(1'000'000, 1000, 40);
+  EXPECT_EQ(result.failed, 0);
+}
+
+TEST(EngineGates, EveryMutationIsCaught) {
+  for (const MutationResult& one : try_engine_mutations()) {
+    EXPECT_TRUE(one.caught) << one.name << " was not seen in " << one.rows << " rows";
+  }
+}
+
+TEST(EngineGates, EqualTenantsGetEqualShares) {
+  const FairnessResult result = measure_fairness();
+  EXPECT_GE(result.jain, 0.95);
+  EXPECT_GE(result.steps, 5000);
+  EXPECT_LE(result.batch_wait, engine::kAgeStep * engine::kPriorities + result.interactive_wait);
+}
+
+TEST(EngineGates, RunsInAFullPoolWithoutPreempting) {
+  const PressureResult result = measure_pressure();
+  EXPECT_GE(result.occupancy, 0.95);
+  EXPECT_LE(result.preemptions, 0.02);
+  EXPECT_GE(result.stalled_without, 5 * result.stalled);
+}
+
+TEST(EngineGates, TheDeviceIsNeverIdle) {
+  EXPECT_LE(measure_idle(std::chrono::milliseconds(1)), 0.01);
+}
+
+}  // namespace
+}  // namespace galley::plan

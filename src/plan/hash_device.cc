@@ -1,0 +1,390 @@
+#include "plan/hash_device.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <functional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace galley::plan {
+
+using engine::PlannedRow;
+using engine::SettledRow;
+
+std::uint64_t HashModel::mix(std::uint64_t a, std::uint64_t b) {
+  // splitmix64's finaliser: every bit of the input reaches every bit of the output.
+  std::uint64_t x = a * 0x9E3779B97F4A7C15U + b;
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31U);
+}
+
+TokenId HashModel::next(std::uint64_t prefix) const {
+  const std::uint64_t h = mix(prefix, 0);
+  if (h % static_cast<std::uint64_t>(stop_every_) == 0) {
+    return kStop;
+  }
+  return 1 + static_cast<TokenId>((h >> 32U) % (vocabulary_ - 1));
+}
+
+TokenId HashModel::draft(std::uint64_t prefix, unsigned errors) const {
+  const TokenId right = next(prefix);
+  return mix(prefix, 1) % 256 < errors ? (right + 1) % vocabulary_ : right;
+}
+
+HashModel::Answer HashModel::answer(std::span<const TokenId> prompt,
+                                    std::int64_t max_tokens) const {
+  std::uint64_t prefix = start();
+  for (const TokenId token : prompt) {
+    prefix = extend(prefix, token);
+  }
+  Answer out{.finish = recipe::SourceFinish::kLength};
+  while (std::ssize(out.tokens) < max_tokens) {
+    const TokenId token = next(prefix);
+    if (token == kStop) {
+      out.finish = recipe::SourceFinish::kStop;
+      break;
+    }
+    out.tokens.push_back(token);
+    prefix = extend(prefix, token);
+  }
+  return out;
+}
+
+void Violations::add(std::string what) {
+  ++count_;
+  if (first_.size() < kKept) {
+    first_.push_back(std::move(what));
+  }
+}
+
+struct HashDevice::Slot {
+  std::uint32_t generation = 0;
+  std::shared_ptr<const engine::EngineRequest> request;
+  std::vector<TokenId> tokens;        // known: of the prompt, then fed or drawn
+  std::vector<std::uint64_t> hashes;  // of the prefixes that end at each position; fed ones
+  std::vector<cache::BlockId> blocks;
+  struct RingRow {
+    std::int64_t position = -1;
+    std::uint64_t hash = 0;
+  };
+  std::vector<RingRow> ring;
+  std::int64_t length = 0;
+  std::int64_t window_begin = 0;
+  std::int64_t write_floor = 0;
+  std::int64_t answered = 0;
+  std::vector<TokenId> drafts;
+  std::int64_t verified = 0;  // drafts of the forward that was run last
+  bool failed = false;        // in that forward
+  bool runs = false;          // its row of that forward was not a no-op
+  bool done = true;
+
+  [[nodiscard]] std::int64_t left() const { return request->generation.max_tokens - answered; }
+};
+
+struct HashDevice::Work {
+  TimeNs end;
+  std::move_only_function<void()> effect;
+};
+
+struct HashDevice::Step {
+  engine::StepPlan plan;
+  engine::StepResult result;
+  bool sampled = false;
+  TimeNs done_at{};
+};
+
+// Counts the time until the end of the scope.
+class HashDevice::Inside {
+ public:
+  explicit Inside(HashDevice& device) : device_(device), begin_(now()) {}
+  ~Inside() { device_.inside_ += now() - begin_; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  [[nodiscard]] TimeNs now() const {
+    return device_.stopwatch_ != nullptr ? device_.stopwatch_->now() : TimeNs();
+  }
+
+  HashDevice& device_;
+  const TimeNs begin_;
+};
+
+HashDevice::HashDevice(const HashDeviceOptions& options,
+                       const HashModel& model,
+                       VirtualLoop& loop,
+                       Random random,
+                       Violations& violations,
+                       const Clock* stopwatch)
+    : options_(options),
+      model_(model),
+      loop_(loop),
+      random_(random),
+      violations_(violations),
+      stopwatch_(stopwatch),
+      slots_(options.slots),
+      cells_(options.blocks * kBlockTokens) {}
+
+HashDevice::~HashDevice() = default;
+
+void HashDevice::launch_forward(engine::StepPlan plan) {
+  const Inside inside(*this);
+  run_due();
+  // Copies into new blocks, as from a store, are ordered by events and not by the queue: whatever
+  // launched work still reads there finds them changed.
+  for (const engine::SlotStart& start : plan.starts) {
+    poison(std::span(start.blocks)
+               .subspan(static_cast<std::size_t>(start.write_floor / kBlockTokens)));
+  }
+  for (const PlannedRow& row : plan.rows) {
+    poison(row.blocks);
+  }
+  steps_.push_back({.plan = std::move(plan)});
+  Step& step = steps_.back();
+  step.result.id = step.plan.id;
+  const double share = random_.next_float();
+  const auto span = static_cast<double>((options_.step_max - options_.step_min).count());
+  const Duration length = options_.step_min + Duration(static_cast<std::int64_t>(share * span));
+  enqueue(length, [this, &step] { forward(step); });
+}
+
+void HashDevice::launch_sampler(engine::SamplerPlan plan) {
+  const Inside inside(*this);
+  run_due();
+  const auto at = std::ranges::find(steps_, plan.id, [](const Step& s) { return s.plan.id; });
+  GALLEY_ASSERT(at != steps_.end());
+  Step& step = *at;
+  if (options_.split && at != steps_.begin()) {
+    violations_.add(fmt::format("the sampler of step {} was launched before step {} was settled",
+                                plan.id.value(), steps_.front().plan.id.value()));
+  }
+  const auto mean = static_cast<double>((options_.step_min + options_.step_max).count()) / 2;
+  const Duration length(static_cast<std::int64_t>(mean * options_.sampler_share));
+  enqueue(length, [this, &step, plan = std::move(plan)] { sample(step, plan); });
+  step.done_at = free_at_;
+}
+
+engine::StepResult HashDevice::wait(engine::StepId id) {
+  const Inside inside(*this);
+  if (launching()) {
+    violations_.add(fmt::format("waited for step {} while a step is launched", id.value()));
+  }
+  const auto at = std::ranges::find(steps_, id, [](const Step& s) { return s.plan.id; });
+  GALLEY_ASSERT(at != steps_.end());
+  if (at->done_at > loop_.now()) {
+    loop_.run_until(at->done_at);
+  }
+  run_due();
+  GALLEY_ASSERT(at->sampled);
+  engine::StepResult result = std::move(at->result);
+  steps_.erase(at);
+  return result;
+}
+
+std::optional<HashDevice::State> HashDevice::state(engine::SlotId slot) const {
+  const Slot& one = slots_[slot.value()];
+  return one.done ? std::nullopt
+                  : std::optional(State{.generation = one.generation, .length = one.length});
+}
+
+void HashDevice::poison(std::span<const cache::BlockId> blocks) {
+  for (const cache::BlockId block : blocks) {
+    std::fill_n(cells_.begin() + std::ptrdiff_t{block.value()} * kBlockTokens, kBlockTokens, 0);
+  }
+}
+
+// ---- time -----------------------------------------------------------------------------------
+
+void HashDevice::enqueue(Duration length, std::move_only_function<void()> effect) {
+  const TimeNs begin = std::max(free_at_, loop_.now());
+  idle_ += begin - free_at_;
+  busy_ += length;
+  free_at_ = begin + length;
+  queue_.push_back({.end = free_at_, .effect = std::move(effect)});
+}
+
+void HashDevice::run_due() {
+  while (!queue_.empty() && queue_.front().end <= loop_.now()) {
+    auto effect = std::move(queue_.front().effect);
+    queue_.pop_front();
+    effect();
+  }
+}
+
+// ---- forward --------------------------------------------------------------------------------
+
+void HashDevice::start(const engine::SlotStart& start) {
+  Slot& slot = slots_[start.slot.value()];
+  slot = {.generation = start.generation,
+          .request = start.request,
+          .tokens = start.tokens,
+          .blocks = start.blocks,
+          .length = start.begin,
+          .window_begin = start.begin,
+          .write_floor = start.write_floor,
+          .answered = std::ssize(start.tokens) - std::ssize(start.request->generation.prompt),
+          .done = false};
+  slot.ring.resize(static_cast<std::size_t>(options_.ring_rows));
+  std::uint64_t prefix = model_.start();
+  for (std::int64_t i = 0; i < start.begin; ++i) {
+    prefix = model_.extend(prefix, slot.tokens[static_cast<std::size_t>(i)]);
+    slot.hashes.push_back(prefix);
+  }
+}
+
+void HashDevice::forward(Step& step) {
+  for (const engine::SlotStart& one : step.plan.starts) {
+    start(one);
+  }
+  for (const PlannedRow& row : step.plan.rows) {
+    ++rows_;
+    Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation) {
+      continue;
+    }
+    slot.blocks.insert(slot.blocks.end(), row.blocks.begin(), row.blocks.end());
+    slot.runs = !slot.done;
+    slot.failed = slot.runs && random_.next_below(65'536) < options_.failures;
+    if (slot.failed) {
+      slot.done = true;
+      continue;
+    }
+    if (slot.runs && row.feed > 0) {
+      feed_prompt(slot, row);
+    } else if (slot.runs) {
+      feed_drafts(slot, row);
+    }
+  }
+}
+
+void HashDevice::feed_prompt(Slot& slot, const PlannedRow& row) {
+  check_blocks(slot, slot.length);
+  check_window(slot, slot.length);
+  for (std::int64_t i = 0; i < row.feed; ++i) {
+    write(slot, slot.length + i, slot.tokens[static_cast<std::size_t>(slot.length + i)]);
+  }
+  slot.length += row.feed;
+}
+
+void HashDevice::feed_drafts(Slot& slot, const PlannedRow& row) {
+  slot.verified = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
+                            static_cast<std::ptrdiff_t>(slot.left() - 1)});
+  for (std::int64_t i = 0; i <= slot.verified; ++i) {
+    write(slot, slot.length + i,
+          i == 0 ? slot.tokens.back() : slot.drafts[static_cast<std::size_t>(i - 1)]);
+  }
+  check_blocks(slot, slot.length + 1 + slot.verified);
+  for (std::int64_t i = 0; i <= slot.verified; ++i) {
+    check_window(slot, slot.length + i);
+  }
+}
+
+void HashDevice::write(Slot& slot, std::int64_t position, TokenId token) {
+  slot.hashes.resize(static_cast<std::size_t>(position));
+  const std::uint64_t hash =
+      model_.extend(slot.hashes.empty() ? model_.start() : slot.hashes.back(), token);
+  slot.hashes.push_back(hash);
+  slot.ring[static_cast<std::size_t>(position % options_.ring_rows)] = {position, hash};
+  if (position >= slot.write_floor) {
+    if (std::uint64_t* const place = cell(slot, position)) {
+      *place = hash;
+    }
+  }
+}
+
+std::uint64_t* HashDevice::cell(const Slot& slot, std::int64_t position) {
+  const auto block = static_cast<std::size_t>(position / kBlockTokens);
+  if (block >= slot.blocks.size()) {
+    violations_.add(
+        fmt::format("position {} is behind the slot's {} blocks", position, slot.blocks.size()));
+    return nullptr;
+  }
+  return &cells_[slot.blocks[block].value() * std::size_t{kBlockTokens} +
+                 static_cast<std::size_t>(position % kBlockTokens)];
+}
+
+// Attention reads all positions below.
+void HashDevice::check_blocks(const Slot& slot, std::int64_t end) {
+  for (std::int64_t i = 0; i < end; ++i) {
+    const std::uint64_t* const place = cell(slot, i);
+    if (place == nullptr || *place != slot.hashes[static_cast<std::size_t>(i)]) {
+      violations_.add(fmt::format("position {} of {} is not the request's", i, end));
+      return;
+    }
+  }
+}
+
+// And the last `window` of them, the query's own included, from the ring.
+void HashDevice::check_window(const Slot& slot, std::int64_t position) {
+  const std::int64_t first = std::max(slot.window_begin, position - options_.window + 1);
+  for (std::int64_t i = first; i < position; ++i) {
+    const Slot::RingRow& row = slot.ring[static_cast<std::size_t>(i % options_.ring_rows)];
+    if (row.position != i || row.hash != slot.hashes[static_cast<std::size_t>(i)]) {
+      violations_.add(fmt::format("window row {} of position {} is gone", i, position));
+      return;
+    }
+  }
+}
+
+// ---- sampler --------------------------------------------------------------------------------
+
+void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
+    Slot& slot = slots_[row.slot.value()];
+    SettledRow settled{.slot = row.slot, .generation = row.generation};
+    if (slot.generation == row.generation && slot.runs) {
+      if (slot.failed) {
+        settled.error = Error{.code = Code::kUnavailable, .what = "a row failed"};
+      } else if (plan.dead[i]) {
+        slot.done = true;
+      } else if (row.draws) {
+        settled = draw(slot, row);
+      }
+    }
+    step.result.rows.push_back(std::move(settled));
+  }
+  step.sampled = true;
+}
+
+SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row) {
+  SettledRow out{.slot = row.slot, .generation = row.generation};
+  const std::int64_t verified = row.feed > 0 ? 0 : slot.verified;
+  const std::int64_t first = row.feed > 0 ? slot.length - 1 : slot.length;
+  for (std::int64_t i = 0; i <= verified; ++i) {
+    const TokenId token = model_.next(slot.hashes[static_cast<std::size_t>(first + i)]);
+    if (token == HashModel::kStop) {
+      out.finish = recipe::SourceFinish::kStop;
+      break;
+    }
+    out.tokens.push_back(token);
+    slot.tokens.push_back(token);
+    if (++slot.answered == slot.request->generation.max_tokens) {
+      out.finish = recipe::SourceFinish::kLength;
+      break;
+    }
+    if (i == verified || slot.drafts[static_cast<std::size_t>(i)] != token) {
+      break;
+    }
+    ++out.drafts_accepted;
+  }
+  out.drafts_verified = static_cast<int>(verified);
+  slot.done = out.finish.has_value();
+  if (row.feed == 0) {
+    slot.length += std::ssize(out.tokens);
+  }
+  slot.drafts.clear();
+  if (!slot.done && slot.left() > 1) {
+    std::uint64_t prefix =
+        model_.extend(slot.hashes[static_cast<std::size_t>(slot.length - 1)], slot.tokens.back());
+    for (int i = 0; i < options_.drafts; ++i) {
+      slot.drafts.push_back(model_.draft(prefix, options_.draft_errors));
+      prefix = model_.extend(prefix, slot.drafts.back());
+    }
+  }
+  return out;
+}
+
+}  // namespace galley::plan
