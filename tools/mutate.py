@@ -110,8 +110,8 @@ MUTATIONS = {
     "rounding taken for a residual": (
         ACCEPTANCE, "mass > kResidualMassMin", "mass > 0.0", "engine/speculation", "DrawResidual.IsTheTargetWhereNothingIsLeft"),
     "drafts of a position share their noise": (
-        ACCEPTANCE, "std::uint64_t{nth} << 8U", "0 * std::uint64_t{nth}", "engine/speculation",
-        "Uniform.IsItsOwnForEverySeedPositionPurposeAndChoice"),
+        ACCEPTANCE, "std::uint64_t{nth} << 8U", "0 * std::uint64_t{nth}", "plan",
+        "SpeculationLaw.IsKeptWhereAPositionIsDraftedAgain"),
     "unverified drafts taken for rejected": (
         CALIBRATION, "rows.verified(row) > k && ", "", "engine/speculation", "FitTemperatures.CountsTheRowsThatVerifiedThePosition"),
     "positions fitted apart": (

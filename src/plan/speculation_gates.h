@@ -68,6 +68,12 @@ struct ExampleFigures {
                                            std::int64_t draws,
                                            Seed seed);
 
+// A trap behind the two clocks: positions that were drafted before, in a step that did not reach
+// them. One row, four drafts, p = (.7, .3), q = (.5, .5); a budget pays only when all drafts of two
+// steps ago were token 0. If a position's drafts shared their noise, those of today would often be
+// the ones that bought today's budget. Joint law of three tokens, lagged policy, ratio test.
+[[nodiscard]] LawFigures repeated_drafts(std::int64_t draws, Seed seed);
+
 // The cost model fitted to the two public points of DSpark (spec runtime 3.6), in units of a step
 // without tokens: T = 1 + b * tokens, and o for a budget. Graphs of every size.
 inline constexpr double kFittedSecondsPerToken = 0.00186;

@@ -62,9 +62,9 @@ TEST(SpeculationLaw, IsKeptByEveryPolicyInExactMode) {
 
 TEST(SpeculationLaw, ThePapersExample) {
   for (const BudgetPolicy policy : kShipped) {
-    const ExampleFigures figures = paper_example(policy, Acceptance::kRatio, kDraws, Seed(1));
+    const ExampleFigures figures = paper_example(policy, Acceptance::kRatio, kDraws / 4, Seed(1));
     EXPECT_LE(figures.law.distance(), kStandardErrors) << name(policy);
-    EXPECT_NEAR(figures.first_share, 0.7, 0.003) << name(policy);
+    EXPECT_NEAR(figures.first_share, 0.7, 0.005) << name(policy);
   }
   const ExampleFigures wrong =
       paper_example(BudgetPolicy::kRetrospective, Acceptance::kRatio, kDraws, Seed(1));
@@ -73,6 +73,14 @@ TEST(SpeculationLaw, ThePapersExample) {
   const ExampleFigures exact =
       paper_example(BudgetPolicy::kRetrospective, Acceptance::kExact, kDraws / 4, Seed(1));
   EXPECT_LE(exact.law.distance(), kStandardErrors);
+}
+
+TEST(SpeculationLaw, IsKeptWhereAPositionIsDraftedAgain) {
+  const LawFigures figures = repeated_drafts(kDraws, Seed(7));
+  fmt::print("repeated drafts: {:.2f} standard errors, {:.0f} % verified\n", figures.distance(),
+             100 * figures.verified_share);
+  EXPECT_GT(figures.verified_share, 0.03);
+  EXPECT_LE(figures.distance(), kStandardErrors);
 }
 
 // T3.4 (i).

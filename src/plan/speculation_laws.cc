@@ -495,6 +495,23 @@ ExampleFigures paper_example(BudgetPolicy policy,
   return {.first_share = static_cast<double>(seen[1]) / static_cast<double>(law.draws), .law = law};
 }
 
+LawFigures repeated_drafts(std::int64_t draws, Seed seed) {
+  constexpr std::size_t kGamma = 4;
+  const auto log = [](double chance) { return static_cast<float>(std::log(chance)); };
+  Laws laws = with_laws({.vocabulary = 2,
+                         .p_logits = {log(0.7), log(0.3), log(0.7), log(0.3)},
+                         .q_logits = {0.0F, 0.0F, 0.0F, 0.0F}});
+  // Only four sure ones after each other promise the 4.1 tokens that a step with drafts must give.
+  laws.confidences = {0.95F, 0.05F};
+  const auto cost = StepCost::create(
+      {.points = {{.graph = 1, .seconds = 1.0}, {.graph = 1 + kGamma, .seconds = 4.1}}});
+  GALLEY_ASSERT(cost);
+  return run_trials(laws, *cost,
+                    {.rows = 1, .gamma = kGamma, .tokens = 3, .draws = draws, .seed = seed},
+                    BudgetPolicy::kLagged, Acceptance::kRatio)
+      .first;
+}
+
 ExactFigures compare_exact(std::size_t batches, Seed seed) {
   ExactFigures figures;
   for (std::size_t batch = 0; batch < batches; ++batch) {
