@@ -59,8 +59,11 @@ float known(float confidence) {
 // tau / T over budgets.
 class Objective {
  public:
-  Objective(std::span<const RankedDraft> ranked, std::size_t rows, const StepCost& cost)
-      : rows_(rows), cost_(cost), tokens_(ranked.size() + 1) {
+  Objective(std::span<const RankedDraft> ranked,
+            std::size_t rows,
+            std::size_t other_tokens,
+            const StepCost& cost)
+      : rows_(rows), undrafted_(rows + other_tokens), cost_(cost), tokens_(ranked.size() + 1) {
     tokens_[0] = static_cast<double>(rows);
     for (std::size_t k = 0; k < ranked.size(); ++k) {
       tokens_[k + 1] = tokens_[k] + double{ranked[k].survival};
@@ -75,17 +78,18 @@ class Objective {
   [[nodiscard]] double fixed() const { return tokens_.back() / seconds(drafts()); }
   // The largest budget that costs no more than this one.
   [[nodiscard]] std::size_t filled(std::size_t budget) const {
-    const std::int64_t graph = cost_.graph_of(static_cast<std::int64_t>(rows_ + budget));
-    return std::min(static_cast<std::size_t>(graph) - rows_, drafts());
+    const std::int64_t graph = cost_.graph_of(static_cast<std::int64_t>(undrafted_ + budget));
+    return std::min(static_cast<std::size_t>(graph) - undrafted_, drafts());
   }
 
  private:
   [[nodiscard]] double seconds(std::size_t budget) const {
     return cost_.seconds(static_cast<std::int64_t>(rows_),
-                         static_cast<std::int64_t>(rows_ + budget));
+                         static_cast<std::int64_t>(undrafted_ + budget));
   }
 
   std::size_t rows_;
+  std::size_t undrafted_;  // tokens of the step before any draft
   const StepCost& cost_;
   std::vector<double> tokens_;  // [drafts + 1]: by budget
 };
@@ -159,7 +163,7 @@ Budget choose_budget(std::span<const RankedDraft> ranked,
   if (rows == 0 || !cost.measured()) {
     return everything;
   }
-  const Objective objective(ranked, rows, cost);
+  const Objective objective(ranked, rows, options.other_tokens, cost);
   const std::size_t best =
       options.search == BudgetSearch::kGlobal ? best_of_all(objective) : first_hill(objective);
   if (best == ranked.size() ||

@@ -60,6 +60,8 @@ struct BudgetOptions {
   // Lets a step take the fixed path where the measured table says that a budget does not pay. It
   // weighs the confidences of all positions, so it counts as a global search.
   bool off_switch = true;
+  // Of prompts that the step computes beside its rows, where batches are mixed.
+  std::size_t other_tokens = 0;
 };
 
 struct Budget {
@@ -69,8 +71,8 @@ struct Budget {
 };
 
 // The K that maximises expected tokens a second, (rows + sum of the K best survivals) / T(rows,
-// rows + K), rounded up to what the padded graph holds anyway. The fixed path where `cost` has no
-// measured table, where the off switch says so and where K is everything.
+// rows + other_tokens + K), rounded up to what the padded graph holds anyway. The fixed path where
+// `cost` has no measured table, where the off switch says so and where K is everything.
 [[nodiscard]] Budget choose_budget(std::span<const RankedDraft> ranked,
                                    std::size_t rows,
                                    const StepCost& cost,

@@ -198,27 +198,29 @@ TEST(Budget, IsTheExhaustiveMaximum) {
     const Batch batch = random_batch(random, 4, 3);
     const std::size_t rows = batch.drafts.size();
     const auto ranked = rank(batch.view());
-    const StepCost cost = random_staircase(random, rows + random.next_below(rows * 3 + 1));
+    const std::size_t others = random.next_below(2) * random.next_below(6);
+    const StepCost cost = random_staircase(random, rows + others + random.next_below(rows * 3 + 1));
     const auto objective = [&](std::size_t budget) {
       double tokens = static_cast<double>(rows);
       for (std::size_t i = 0; i < budget; ++i) {
         tokens += double{ranked[i].survival};
       }
       return tokens / cost.seconds(static_cast<std::int64_t>(rows),
-                                   static_cast<std::int64_t>(rows + budget));
+                                   static_cast<std::int64_t>(rows + others + budget));
     };
     double most = 0.0;
     for (std::size_t budget = 0; budget <= ranked.size(); ++budget) {
       most = std::max(most, objective(budget));
     }
-    const Budget budget = choose_budget(ranked, rows, cost, {.off_switch = false});
+    const Budget budget =
+        choose_budget(ranked, rows, cost, {.off_switch = false, .other_tokens = others});
     ASSERT_DOUBLE_EQ(objective(budget.drafts), most);
     ASSERT_EQ(budget.fixed, budget.drafts == ranked.size());
     // Nothing is left that would cost nothing.
     if (!budget.fixed) {
       ++partial;
-      ASSERT_EQ(cost.graph_of(static_cast<std::int64_t>(rows + budget.drafts)),
-                static_cast<std::int64_t>(rows + budget.drafts));
+      const auto tokens = static_cast<std::int64_t>(rows + others + budget.drafts);
+      ASSERT_EQ(cost.graph_of(tokens), tokens);
     }
   }
   EXPECT_GT(partial, 1000);
