@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks one line of src/model or src/kernels at a time and expects a named test to fail.
+"""Breaks one line of src/model, src/kernels, src/engine or src/plan at a time and expects a named test to fail.
 
     tools/mutate.py [NAME ...]        all mutations, or those named; run by hand, minutes a mutation on a small machine
 
@@ -17,8 +17,11 @@ ATTENTION = "src/kernels/attention.cc"
 OPS = "src/kernels/reference/ops.cc"
 PACK = "src/kernels/reference/pack.cc"
 FORWARD = "src/model/forward.cc"
+ACCEPTANCE = "src/engine/acceptance.cc"
+CALIBRATION = "src/engine/calibration.cc"
+SPECULATION = "src/engine/speculation.cc"
 
-# name: (file, what stands there once, what replaces it, test program, test)
+# name: (file, what stands there once, what replaces it, test program with its module where that is another name, test)
 MUTATIONS = {
     "window of 17 keys": (
         ATTENTION, "end - static_cast<std::int64_t>(args.window) + 1", "end - static_cast<std::int64_t>(args.window)", "model",
@@ -88,6 +91,43 @@ MUTATIONS = {
     "fused experts the other way round": (
         "src/model/tensor_names.cc", '{"mlp.experts.gate_up_proj", "w1", "w3", false}',
         '{"mlp.experts.gate_up_proj", "w3", "w1", false}', "model", "CheckpointNames.TransformersV4IsTheSameModel"),
+    "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/speculation", "Allocation.IsTheRuleAsWritten"),
+    "a missing confidence is none": (
+        SPECULATION, "confidence <= 0.0F ? 0.0F : 1.0F", "0.0F", "engine/speculation",
+        "Allocation.AMissingConfidenceCountsAsOneWhereThereIsADraft"),
+    "a graph half filled": (
+        SPECULATION, "return objective.filled(k);", "return k;", "engine/speculation", "Budget.FillsTheGraphThatIsPaidForAnyhow"),
+    "search ends at the first hill": (
+        SPECULATION, "      best = k;\n    }", "      best = k;\n    } else {\n      break;\n    }", "engine/speculation",
+        "Budget.IsTheExhaustiveMaximum"),
+    "a budget costs nothing": (
+        SPECULATION, "(seconds(budget) + cost_.budget_seconds())", "seconds(budget)", "engine/speculation",
+        "Budget.TakesTheFixedPathWhereABudgetDoesNotPay"),
+    "rejected drafts replaced from the target": (
+        ACCEPTANCE, ".next = draw_residual(p, q, uniform(draw, DrawPurpose::kResidual))",
+        ".next = draw_from(p, uniform(draw, DrawPurpose::kResidual))", "engine/speculation",
+        "VerifyRatio.AForbiddenDraftIsARejectionNotACut"),
+    "rounding taken for a residual": (
+        ACCEPTANCE, "mass > kResidualMassMin", "mass > 0.0", "engine/speculation", "DrawResidual.IsTheTargetWhereNothingIsLeft"),
+    "drafts of a position share their noise": (
+        ACCEPTANCE, "std::uint64_t{nth} << 8U", "0 * std::uint64_t{nth}", "plan",
+        "SpeculationLaw.IsKeptWhereAPositionIsDraftedAgain"),
+    "unverified drafts taken for rejected": (
+        CALIBRATION, "rows.verified(row) > k && ", "", "engine/speculation", "FitTemperatures.CountsTheRowsThatVerifiedThePosition"),
+    "positions fitted apart": (
+        CALIBRATION, "before[row] *= known_or_one(", "before[row] *= 0 * known_or_one(", "engine/speculation",
+        "FitTemperatures.FindsWhatMadeTheConfidencesOverSure"),
+    "noise makes a larger graph faster": (
+        "src/engine/step_cost.cc", "    point.seconds = slowest;\n", "", "engine/speculation", "ThetaTest.ALargerGraphIsNeverFaster"),
+    "budget of the same step": (
+        "src/plan/speculation_laws.cc", "const auto seen = std::exchange(older_, std::exchange(newer_, ranked));",
+        "const auto& seen = ranked;", "plan", "SpeculationLaw.IsKeptByEveryShippedPolicyUnderTheRatioTest"),
+    "no off switch": (
+        SPECULATION, "(options.off_switch &&", "(false && options.off_switch &&", "plan",
+        "SpeculationGain.WithTheSwitchNoLoadLosesHalfAPercent"),
+    "exact mode emits what it drafted": (
+        ACCEPTANCE, ".next = targets[accepted]}", ".next = accepted < drafts.size() ? drafts[accepted] : targets[accepted]}", "plan",
+        "SpeculationExact.IsPlainSamplingBitForBit"),
 }
 
 
@@ -105,11 +145,12 @@ def caught(name):
         sys.exit(f"{name}: {file} holds {text.count(old)} times: {old}")
     try:
         path.write_text(text.replace(old, new))
-        build = run("cmake", "--build", "--preset", "dev", "--target", f"{program}_test")
+        module, _, target = program.rpartition("/")
+        build = run("cmake", "--build", "--preset", "dev", "--target", f"{target}_test")
         if build.returncode != 0:
             print(build.stdout)
             sys.exit(f"{name}: does not compile, so it proves nothing")
-        result = run(f"build/dev/src/{program}/{program}_test", f"--gtest_filter={test}")
+        result = run(f"build/dev/src/{module or target}/{target}_test", f"--gtest_filter={test}")
         if "[ RUN " not in result.stdout:
             sys.exit(f"{name}: there is no test {test}")
         return result.returncode != 0

@@ -1,7 +1,6 @@
 #include "engine/single_sequence.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/core.h>
 #include <optional>
 #include <utility>
@@ -22,30 +21,7 @@ std::string describe(const model::ModelPlan& plan, const std::string& name) {
                                                                : "");
 }
 
-// `logit`: of the drafter's confidence, before the sigmoid.
-void note_confidence(SingleSequenceStats& stats, float logit, bool accepted) {
-  const double chance = 1.0 / (1.0 + std::exp(-static_cast<double>(logit)));
-  if (std::isnan(chance)) {
-    return;  // the checkpoint's fault
-  }
-  const auto bin = static_cast<std::size_t>(chance * kConfidenceBins);
-  ConfidenceBin& one = stats.confidence[std::min(bin, kConfidenceBins - 1)];
-  ++one.drafts;
-  one.accepted += accepted ? 1 : 0;
-  one.predicted += chance;
-}
-
 }  // namespace
-
-double calibration_error(std::span<const ConfidenceBin> bins) {
-  std::int64_t drafts = 0;
-  double distance = 0;
-  for (const ConfidenceBin& bin : bins) {
-    drafts += bin.drafts;
-    distance += std::fabs(static_cast<double>(bin.accepted) - bin.predicted);
-  }
-  return drafts == 0 ? 0.0 : distance / static_cast<double>(drafts);
-}
 
 // One request and its sink. Shared by the handle that may cancel it and the queue or thread that
 // works on it.
@@ -247,7 +223,7 @@ class SingleSequenceSource::Run {
       const std::size_t judged = std::min(settled.error ? accepted : accepted + 1, fed.size() - 1);
       for (std::size_t i = 0; i < std::min(judged, drafts.confidences.size()); ++i) {
         const bool right = i < accepted || fed[i + 1] == static_cast<std::int32_t>(drawn_);
-        note_confidence(source_.stats_, drafts.confidences[i], right);
+        note_confidence(source_.stats_.confidence, confidence(drafts.confidences[i], 1.0), right);
       }
     }
     return deliver(settled);

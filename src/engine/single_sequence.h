@@ -6,13 +6,13 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/serial_executor.h"
+#include "engine/calibration.h"
 #include "model/network.h"
 #include "recipe/token_source.h"
 #include "recipe/tokenizer.h"
@@ -37,18 +37,6 @@ struct SingleSequenceOptions {
   std::optional<model::WindowRebuild> rebuild;
   Seed seed;  // of requests that send none
 };
-
-// Drafts whose predicted chance to be right lies in one tenth of 0 to 1, and how many were.
-struct ConfidenceBin {
-  std::int64_t drafts{};
-  std::int64_t accepted{};
-  double predicted{};  // sum of the chances
-};
-inline constexpr std::size_t kConfidenceBins = 10;
-
-// Expected calibration error, 0 to 1: how far the share of right drafts is from the mean predicted
-// chance, averaged over the bins by their drafts. 0 without drafts.
-[[nodiscard]] double calibration_error(std::span<const ConfidenceBin> bins);
 
 // What was done since the start.
 struct SingleSequenceStats {

@@ -214,14 +214,6 @@ TEST(SingleSequence, ConfidencesAreComparedWithWhatCame) {
   fs::remove_all(folder);
 }
 
-TEST(CalibrationError, IsTheDistanceWeightedByDrafts) {
-  EXPECT_EQ(calibration_error({}), 0.0);
-  const std::vector<ConfidenceBin> bins{{.drafts = 30, .accepted = 10, .predicted = 4.0},
-                                        {},
-                                        {.drafts = 10, .accepted = 8, .predicted = 10.0}};
-  EXPECT_DOUBLE_EQ(calibration_error(bins), (6.0 + 2.0) / 40);
-}
-
 // The small shipped model has windows of 16 tokens and keeps 28 above its cut at layer 5: of 165
 // tokens 128 are a hit, of 155 none.
 TEST(SingleSequence, AnswersBehindAHitAreTheColdOnesWhereWindowsAreExact) {
