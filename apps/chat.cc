@@ -114,9 +114,14 @@ double seconds(Duration duration) {
 
 class Chat {
  public:
-  Chat(Flags flags, LoadedModel& model, const gateway::Codec& codec, const Clock& clock)
+  Chat(Flags flags,
+       const LoadedModel& model,
+       engine::EngineSource& source,
+       const gateway::Codec& codec,
+       const Clock& clock)
       : flags_(std::move(flags)),
         model_(model),
+        source_(source),
         codec_(codec),
         clock_(clock),
         colour_(use_colour()) {
@@ -216,8 +221,10 @@ class Chat {
     stats_.reset();
     GALLEY_TRY(gateway::Prepared prepared, codec_.prepare(recipe::Protocol::kChat, body()));
     bool stopped = false;
-    auto figures = answer_here(std::move(prepared), model_, clock_, printer,
+    const engine::SchedulerStats before = source_.stats();
+    auto figures = answer_here(std::move(prepared), model_.tokenizer, source_, clock_, printer,
                                [&stopped] { return stopped = take_interrupt(); });
+    const engine::SchedulerStats after = source_.stats();
     printer.end(stopped                                             ? " [stopped]"
                 : printer.reason() == recipe::FinishReason::kLength ? " [cut at its length]"
                                                                     : "");
@@ -225,6 +232,8 @@ class Chat {
       return std::unexpected(std::move(figures).error());
     }
     stats_ = *figures;
+    drafts_verified_ = after.drafts_verified - before.drafts_verified;
+    drafts_accepted_ = after.drafts_accepted - before.drafts_accepted;
     return {};
   }
 
@@ -234,25 +243,29 @@ class Chat {
       return;
     }
     const double rest = seconds(stats_->all - stats_->first_token);
-    fmt::print("prompt   {} tokens, {:.2f} s to the first of the answer\n", stats_->prompt_tokens,
-               seconds(stats_->first_token));
+    fmt::print(
+        "prompt   {} tokens, {} of them from the cache, {:.2f} s to the first of the answer\n",
+        stats_->prompt_tokens, stats_->cached_tokens, seconds(stats_->first_token));
     fmt::print("answer   {} tokens", stats_->tokens);
     if (stats_->tokens > 1 && rest > 0) {
       fmt::print(", {:.2f} a second", static_cast<double>(stats_->tokens - 1) / rest);
     }
     fmt::print("\n");
-    if (stats_->drafts_verified > 0) {
-      fmt::print("drafts   {} of {} accepted\n", stats_->drafts_accepted, stats_->drafts_verified);
+    if (drafts_verified_ > 0) {
+      fmt::print("drafts   {} of {} accepted\n", drafts_accepted_, drafts_verified_);
     }
   }
 
   Flags flags_;
-  LoadedModel& model_;
+  const LoadedModel& model_;
+  engine::EngineSource& source_;
   const gateway::Codec& codec_;
   const Clock& clock_;
   const bool colour_;
   recipe::JsonArray messages_;
-  std::optional<AnswerFigures> stats_;
+  std::optional<AnswerFigures> stats_;  // of the last answer, as what follows
+  std::int64_t drafts_verified_ = 0;
+  std::int64_t drafts_accepted_ = 0;
 };
 
 // What a model's introduction.json says of it, {"about": text, "questions": [texts]}; nothing where
@@ -283,22 +296,23 @@ Result<std::string> introduction(const std::filesystem::path& folder) {
 Result<bool> chat(const Flags& flags) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
   const RealClock clock;
-  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, {}, clock));
+  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer));
+  GALLEY_TRY(const auto source, make_engine(model, {.slots = 1}, clock));
   report_packed(model.packed);
   recipe::CodecOptions options;
   options.models = {{model.name, model.version}};
-  GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
-                                                      model.source->context_tokens()));
+  GALLEY_TRY(const auto codec,
+             gateway::Codec::create(model.tokenizer, std::move(options), source->context_tokens()));
   if (terminal) {
     catch_interrupts();
     const auto about = introduction(flags.model);
-    fmt::print("{}. /help lists the commands.\n{}", harmless(model.source->description()),
+    fmt::print("{}. /help lists the commands.\n{}", harmless(source->description()),
                about
                    ? *about
                    : fmt::format("(introduction.json: {})\n", harmless(to_string(about.error()))));
     std::fflush(stdout);
   }
-  return Chat(flags, model, *codec, clock).run(terminal);
+  return Chat(flags, model, *source, *codec, clock).run(terminal);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ Result<void> apply(Inbox::Item item,
                    AnswerFigures& figures) {
   if (const auto* started = std::get_if<recipe::Started>(&item)) {
     figures.prompt_tokens = started->prompt_tokens;
+    figures.cached_tokens = started->cached_tokens;
     parser.start(*started);
   } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&item)) {
     if (figures.tokens == 0) {
@@ -98,18 +99,18 @@ Result<void> apply(Inbox::Item item,
 }  // namespace
 
 Result<AnswerFigures> answer_here(gateway::Prepared prepared,
-                                  LoadedModel& model,
+                                  std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                                  recipe::TokenSource& source,
                                   const Clock& clock,
                                   recipe::EventSink& events,
                                   const std::function<bool()>& stop) {
   EndWatch watch(events);
-  const auto parser = recipe::OutputParser::create(prepared.request, model.tokenizer, watch);
-  const engine::SingleSequenceStats before = model.source->stats();
+  const auto parser = recipe::OutputParser::create(prepared.request, std::move(tokenizer), watch);
   const TimeNs begin = clock.now();
   AnswerFigures figures;
   Result<void> done;
   Inbox inbox;
-  GALLEY_TRY(auto active, model.source->start(std::move(prepared.generation), inbox));
+  GALLEY_TRY(auto active, source.start(std::move(prepared.generation), inbox));
   while (!watch.over() && done && !stop()) {
     if (auto item = inbox.take(kStopPoll)) {
       done = apply(*std::move(item), *parser, clock.now() - begin, figures);
@@ -122,10 +123,7 @@ Result<AnswerFigures> answer_here(gateway::Prepared prepared,
   if (!done) {
     return std::unexpected(std::move(done).error());
   }
-  const engine::SingleSequenceStats after = model.source->stats();
   figures.all = clock.now() - begin;
-  figures.drafts_verified = after.drafts_verified - before.drafts_verified;
-  figures.drafts_accepted = after.drafts_accepted - before.drafts_accepted;
   return figures;
 }
 

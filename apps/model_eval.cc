@@ -98,7 +98,8 @@ void show_progress(const std::string& mode, std::size_t done, std::size_t all) {
 }
 
 Result<AnswerFigures> ask(const engine::EvalCase& question,
-                          LoadedModel& model,
+                          const LoadedModel& model,
+                          recipe::TokenSource& source,
                           const gateway::Codec& codec,
                           const Clock& clock,
                           engine::EvalAnswer& answer) {
@@ -108,30 +109,32 @@ Result<AnswerFigures> ask(const engine::EvalCase& question,
   prepared.generation.constraint = {};
   prepared.request.output.json_output = false;
   prepared.generation.max_tokens = std::min(prepared.generation.max_tokens, kAnswerTokensMax);
-  return answer_here(std::move(prepared), model, clock, answer, [] { return false; });
+  return answer_here(std::move(prepared), model.tokenizer, source, clock, answer,
+                     [] { return false; });
 }
 
 Result<Outcome> ask_all(const Flags& flags,
                         const Mode& mode,
                         std::span<const engine::EvalCase> questions,
                         const Clock& clock) {
-  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer, mode.options, clock));
+  GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer));
+  GALLEY_TRY(const auto source, make_single_sequence(model, mode.options, clock));
   recipe::CodecOptions options;
   options.models = {{model.name, model.version}};
-  GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
-                                                      model.source->context_tokens()));
+  GALLEY_TRY(const auto codec,
+             gateway::Codec::create(model.tokenizer, std::move(options), source->context_tokens()));
   Outcome out{.mode = mode.name, .results = {}, .failures = {}, .stats = {}};
   for (const engine::EvalCase& question : questions) {
     show_progress(out.mode, out.results.size(), questions.size());
     engine::EvalResult& result = out.results.emplace_back();
-    auto asked = ask(question, model, *codec, clock, result.answer);
+    auto asked = ask(question, model, *source, *codec, clock, result.answer);
     if (!asked) {  // a wrong answer; the others are not lost for it
       out.failures.push_back(fmt::format("line {}: {}", question.line, to_string(asked.error())));
     }
     result.verdict = engine::judge(question, result.answer);
   }
   show_progress(out.mode, questions.size(), questions.size());
-  out.stats = model.source->stats();
+  out.stats = source->stats();
   return out;
 }
 
@@ -294,8 +297,8 @@ Result<bool> evaluate(const Flags& flags) {
   for (const std::string& name : flags.modes) {
     modes.push_back(*std::ranges::find(all, name, &Mode::name));
     // What cannot be computed for this model is said before hours are spent.
-    GALLEY_TRY(const LoadedModel model,
-               load_model(flags.model, flags.tokenizer, modes.back().options, clock));
+    GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer));
+    GALLEY_TRY(const auto source, make_single_sequence(model, modes.back().options, clock));
     if (modes.size() == 1) {
       report_packed(model.packed);
     }

@@ -52,26 +52,37 @@ PackedMatrices describe(const model::PackedWeights& packed, const std::string& d
 
 }  // namespace
 
-Result<LoadedModel> load_model(const std::string& directory,
-                               const std::string& tokenizer,
-                               engine::SingleSequenceOptions options,
-                               const Clock& clock) {
+Result<LoadedModel> load_model(const std::string& directory, const std::string& tokenizer) {
   LoadedModel model;
   GALLEY_TRY(model.isa, kernels::choose_isa(kernels::wanted_isa()));
   model.device = kernels::create_cpu_device(cpu_count(), model.isa);
-  GALLEY_TRY(auto network, model::Network::load(directory, *model.device, {},
-                                                pack_folder().value_or(fs::path())));
-  model.packed = describe(network->packed(), directory);
+  GALLEY_TRY(model.network, model::Network::load(directory, *model.device, {},
+                                                 pack_folder().value_or(fs::path())));
+  model.packed = describe(model.network->packed(), directory);
   GALLEY_TRY(model.tokenizer_path, find_tokenizer(directory, tokenizer));
   GALLEY_TRY(model.tokenizer, choose_tokenizer(model.tokenizer_path));
   model.name = folder_name(directory);
-  model.version = network->plan().config.family == model::Family::kV41 ? recipe::ModelVersion::kV41
-                                                                       : recipe::ModelVersion::kV4;
+  model.version = model.network->plan().config.family == model::Family::kV41
+                      ? recipe::ModelVersion::kV41
+                      : recipe::ModelVersion::kV4;
+  return model;
+}
+
+Result<std::unique_ptr<engine::EngineSource>> make_engine(LoadedModel& model,
+                                                          engine::EngineOptions options,
+                                                          const Clock& clock) {
   options.name = model.name;
   options.seed = entropy_seed();
-  GALLEY_TRY(model.source, engine::SingleSequenceSource::create(std::move(network), model.tokenizer,
-                                                                clock, std::move(options)));
-  return model;
+  return engine::EngineSource::create(std::move(model.network), model.tokenizer, clock,
+                                      std::move(options));
+}
+
+Result<std::unique_ptr<engine::SingleSequenceSource>> make_single_sequence(
+    LoadedModel& model, engine::SingleSequenceOptions options, const Clock& clock) {
+  options.name = model.name;
+  options.seed = entropy_seed();
+  return engine::SingleSequenceSource::create(std::move(model.network), model.tokenizer, clock,
+                                              std::move(options));
 }
 
 void report_packed(const PackedMatrices& packed) {

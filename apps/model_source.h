@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/engine_source.h"
 #include "engine/single_sequence.h"
 #include "kernels/device.h"
 #include "kernels/isa.h"
+#include "model/network.h"
 #include "model/packing.h"
 #include "recipe/conversation.h"
 #include "recipe/tokenizer.h"
@@ -33,15 +35,21 @@ struct LoadedModel {
   kernels::Isa isa{};                                  // of the kernels that compute it
   PackedMatrices packed;
   std::unique_ptr<kernels::Device> device;
-  std::unique_ptr<engine::SingleSequenceSource> source;  // last: uses the device
+  std::unique_ptr<model::Network> network;  // until a source takes it; uses the device
 };
 
 // The tokenizer is the one named, else the checkpoint's own; a built-in one would only make
-// rubbish. The name and the seed of `options` are filled in. `clock` outlives the model.
+// rubbish.
 [[nodiscard]] Result<LoadedModel> load_model(const std::string& directory,
-                                             const std::string& tokenizer,
-                                             engine::SingleSequenceOptions options,
-                                             const Clock& clock);
+                                             const std::string& tokenizer);
+
+// What answers with it: many requests at once, or, to measure ways of computing the same, one. The
+// name and the seed of `options` are filled in. Both take the model's network and use its device;
+// model and `clock` outlive them.
+[[nodiscard]] Result<std::unique_ptr<engine::EngineSource>> make_engine(
+    LoadedModel& model, engine::EngineOptions options, const Clock& clock);
+[[nodiscard]] Result<std::unique_ptr<engine::SingleSequenceSource>> make_single_sequence(
+    LoadedModel& model, engine::SingleSequenceOptions options, const Clock& clock);
 
 // What somebody at a terminal should know of them, on standard error: why a pack file is not used,
 // and how to make one. Mostly nothing.

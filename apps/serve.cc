@@ -33,9 +33,10 @@ struct Answerer {
   std::shared_ptr<const recipe::Tokenizer> tokenizer;  // shared with the codec
   std::string tokenizer_name;
   std::optional<LoadedModel> model;
-  std::unique_ptr<recipe::TokenSource> other;  // without a model
+  std::unique_ptr<engine::EngineSource> engine;  // over the model
+  std::unique_ptr<recipe::TokenSource> other;    // without one
 
-  [[nodiscard]] recipe::TokenSource& source() const { return model ? *model->source : *other; }
+  [[nodiscard]] recipe::TokenSource& source() const { return engine ? *engine : *other; }
 };
 
 // `loop` delivers what echo and scripted answer.
@@ -48,9 +49,13 @@ Result<Answerer> make_answerer(const Config& config, const Clock& clock, Loop& l
     if (!script.empty()) {
       return fail(Code::kInvalidArgument, "a model and a script cannot both answer", "script");
     }
-    GALLEY_TRY(
-        answerer.model,
-        load_model(model, tokenizer, {.context_tokens = config.integer("context_tokens")}, clock));
+    GALLEY_TRY(answerer.model, load_model(model, tokenizer));
+    GALLEY_TRY(answerer.engine,
+               make_engine(*answerer.model,
+                           {.context_tokens = config.integer("context_tokens"),
+                            .slots = static_cast<std::size_t>(config.integer("engine.slots")),
+                            .cache = config.size("engine.cache")},
+                           clock));
     answerer.tokenizer = answerer.model->tokenizer;
     answerer.tokenizer_name = answerer.model->tokenizer_path;
     return answerer;
@@ -70,7 +75,7 @@ Result<std::unique_ptr<gateway::Codec>> make_codec(const Config& config, const A
   GALLEY_TRY(recipe::CodecOptions options, codec_options(config));
   std::int64_t context = config.integer("context_tokens");
   if (answerer.model) {
-    context = answerer.model->source->context_tokens();
+    context = answerer.engine->context_tokens();
     if (config.source("models") == "default") {
       options.models.clear();
     }

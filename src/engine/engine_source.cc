@@ -11,7 +11,8 @@
 namespace galley::engine {
 namespace {
 
-constexpr std::size_t kCacheBytesDefault = std::size_t{1} << 30U;
+// What is kept of each is small, but not nothing.
+constexpr std::size_t kBlocksMax = std::size_t{1} << 24U;
 
 std::string describe(const model::ModelPlan& plan, const EngineOptions& options) {
   return fmt::format("{} ({}, {} layers{}), {} requests at a time", options.name,
@@ -27,14 +28,12 @@ SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOpt
                                    ? std::min(options.context_tokens, plan.config.positions_max)
                                    : plan.config.positions_max;
   const int drafts = NetworkDevice::drafts(plan, {.drafts = options.drafts});
-  // One request of full length has to fit.
-  const std::size_t least = blocks_for(context + drafts);
-  const std::size_t affordable =
-      kCacheBytesDefault / std::max<std::size_t>(1, plan.cache.block_stride);
   const std::int64_t far = plan.config.positions_max / kBlockTokens * kBlockTokens;
+  const std::size_t context_blocks = blocks_for(context + drafts);
+  const std::size_t blocks =
+      options.cache.value() / std::max<std::size_t>(1, plan.cache.block_stride);
   return {.slots = options.slots,
-          .blocks = options.blocks > 0 ? options.blocks
-                                       : std::max(least, std::min(2 * least, affordable)),
+          .blocks = std::max(context_blocks, std::min(blocks, kBlocksMax)),
           .context_tokens = context,
           .drafts = drafts,
           .keep_tokens = plan.cut >= 0 ? plan.keep : 1,
@@ -180,10 +179,13 @@ void EngineSource::work() {
       fail_all(turned.error());
       return;
     }
+    {
+      const MutexLock lock(mutex_);
+      stats_ = scheduler_.stats();
+    }
     deliver();
     idle = !*turned;
   }
-  // The device's thread may still be at work for requests that nobody waits for any more.
 }
 
 bool EngineSource::take_new(bool idle) {
@@ -191,7 +193,6 @@ bool EngineSource::take_new(bool idle) {
   std::vector<std::shared_ptr<Job>> cancelled;
   {
     const MutexLock lock(mutex_);
-    stats_ = scheduler_.stats();
     live_ = jobs_.size() + arrived_.size();
     while (idle && !ending_ && arrived_.empty() && cancelled_.empty()) {
       changed_.wait(mutex_);

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/serial_executor.h"
+#include "base/units.h"
 #include "engine/network_device.h"
 #include "engine/scheduler.h"
 #include "engine/step_loop.h"
@@ -22,10 +23,10 @@
 namespace galley::engine {
 
 struct EngineOptions {
-  std::string name;                 // of the model, for people
-  std::int64_t context_tokens = 0;  // prompt + answer; 0: what the model was made for
-  std::size_t slots = 8;            // requests that run at once
-  std::size_t blocks = 0;  // of the cache in memory; 0: two contexts, or 1 GiB if that is less
+  std::string name;                      // of the model, for people
+  std::int64_t context_tokens = 0;       // prompt + answer; 0: what the model was made for
+  std::size_t slots = 8;                 // requests that run at once
+  Bytes cache{std::uint64_t{1} << 30U};  // memory for blocks; one context fits in any case
   std::size_t waiting_max = 256;
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;
