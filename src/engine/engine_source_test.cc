@@ -145,7 +145,7 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
   // Of 16 tokens windows; a context takes up to 3 blocks.
   constexpr std::size_t kBlocks = 7;
   constexpr std::size_t kSlots = 4;
-  NetworkDevice runner(*network, tokenizer(), {.slots = kSlots, .blocks = kBlocks});
+  NetworkDevice runner(*network, tokenizer(), clock, {.slots = kSlots, .blocks = kBlocks});
   Scheduler scheduler({.slots = kSlots,
                        .blocks = kBlocks,
                        .context_tokens = 300,
@@ -169,9 +169,7 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
       answer.insert(answer.end(), output.tokens.begin(), output.tokens.end());
       finished += output.finish ? 1U : 0U;
     }
-    if (random.next_below(2) == 0) {
-      scheduler.preempt(RequestId(1 + random.next_below(asked.size())));
-    }
+    scheduler.preempt(RequestId(1 + random.next_below(asked.size())));
   }
   EXPECT_EQ(finished, asked.size());
   EXPECT_GT(scheduler.stats().preemptions, 5);

@@ -33,15 +33,18 @@ struct NetworkDevice::Slot {
 
 struct NetworkDevice::Step {
   StepPlan plan;
+  Duration time{};  // of its forward
   std::size_t logits_tail = 0;
   Result<model::ForwardResult> result;
 };
 
 NetworkDevice::NetworkDevice(model::Network& network,
                              std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                             const Clock& clock,
                              const NetworkDeviceOptions& options)
     : network_(network),
       tokenizer_(std::move(tokenizer)),
+      clock_(clock),
       options_(options),
       drafts_(drafts(network.plan(), options)),
       slots_(options.slots),
@@ -57,7 +60,9 @@ int NetworkDevice::drafts(const model::ModelPlan& plan, const NetworkDeviceOptio
 void NetworkDevice::launch_forward(StepPlan plan) {
   thread_.post([this, plan = std::move(plan)]() mutable {
     steps_.push_back({.plan = std::move(plan)});
+    const TimeNs begin = clock_.now();
     forward(steps_.back());
+    steps_.back().time = clock_.now() - begin;
   });
 }
 
@@ -163,6 +168,7 @@ void NetworkDevice::forward(Step& step) {
 // ---- sampler --------------------------------------------------------------------------------
 
 void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
+  const TimeNs begin = clock_.now();
   StepResult out{.id = step.plan.id};
   for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
     const PlannedRow& row = step.plan.rows[i];
@@ -179,6 +185,7 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
     }
     out.rows.push_back(std::move(settled));
   }
+  out.time = step.time + (clock_.now() - begin);
   {
     const MutexLock lock(mutex_);
     results_.emplace(out.id, std::move(out));
@@ -246,7 +253,7 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
   }
   slot.drafts.clear();
   slot.confidences.clear();
-  if (drafts_ > 0 && !slot.done && slot.left() > 1) {
+  if (step.plan.drafts && !slot.done && slot.left() > 1) {
     model::DraftResult drafts = network_.draft(*slot.sequence, slot.tokens.back());
     slot.drafts = std::move(drafts.tokens);
     out.confidences = std::move(drafts.confidences);

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/serial_executor.h"
 #include "engine/sampler.h"
@@ -30,10 +31,11 @@ struct NetworkDeviceOptions {
 // chunks, the drafts or the blocks it was given (design 6).
 class NetworkDevice final : public StepDevice {
  public:
-  // `network` outlives it, and nobody else uses it meanwhile. Blocks get memory when they are used
-  // first.
+  // `network` and `clock` outlive it, and nobody else uses the network meanwhile. Blocks get memory
+  // when they are used first.
   NetworkDevice(model::Network& network,
                 std::shared_ptr<const recipe::Tokenizer> tokenizer,
+                const Clock& clock,
                 const NetworkDeviceOptions& options);
   ~NetworkDevice() override;
 
@@ -61,6 +63,7 @@ class NetworkDevice final : public StepDevice {
 
   model::Network& network_;
   const std::shared_ptr<const recipe::Tokenizer> tokenizer_;
+  const Clock& clock_;  // measures steps
   const NetworkDeviceOptions options_;
   const int drafts_;
   std::vector<Slot> slots_;

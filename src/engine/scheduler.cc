@@ -192,10 +192,9 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   if (plan.rows.empty()) {
     return std::nullopt;
   }
-  Flight flight{.id = plan.id};
+  Flight flight{.id = plan.id, .drafts = plan.drafts};
   flight.rows.reserve(plan.rows.size());
   for (const PlannedRow& row : plan.rows) {
-    plan.draft_budget += row.drafts_max;
     flight.rows.push_back({row.slot, row.generation, row.feed, row.draws});
   }
   ++next_step_;
@@ -225,6 +224,9 @@ void Scheduler::expire(TimeNs now) {
 
 // Rows in decoding first; then prompts that have begun; then new requests.
 void Scheduler::plan_rows(StepPlan& plan, TimeNs now) {
+  const auto decoding = static_cast<std::size_t>(
+      std::ranges::count_if(running_, [](const Request* one) { return !one->prefills(); }));
+  plan.drafts = options_.drafts > 0 && (decoding == 0 || draft_switch_.drafts(decoding));
   bool room = true;
   for (Request* const request : running_) {
     if (!request->prefills()) {
@@ -250,7 +252,8 @@ bool Scheduler::plan_decode(Request& request, StepPlan& plan) {
   if (left <= 0) {
     return true;  // ends when the launched steps are settled
   }
-  const auto drafts = static_cast<int>(std::min<std::int64_t>(options_.drafts, left - 1));
+  const auto drafts =
+      plan.drafts ? static_cast<int>(std::min<std::int64_t>(options_.drafts, left - 1)) : 0;
   PlannedRow row{.drafts_max = drafts, .draws = true};
   const std::int64_t known =
       options_.defect == Defect::kReserveSettledOnly ? request.settled : request.high();
@@ -467,6 +470,7 @@ Result<void> Scheduler::settle(const StepResult& result) {
     }
     GALLEY_CHECK_OK(settle_row(*request, planned, row));
   }
+  note_speed(flight, result);
   if (!tenants_.empty()) {
     const auto served = std::views::values(tenants_) | std::views::transform(&Tenant::served);
     served_floor_ = std::max(served_floor_, std::ranges::min(served));
@@ -500,6 +504,22 @@ Result<void> Scheduler::settle_row(Request& request,
     outputs_.push_back({.request = request.id, .tokens = row.tokens, .logprobs = row.logprobs});
   }
   return {};
+}
+
+// Of steps that only decode: what prompts take beside them would hide the difference.
+void Scheduler::note_speed(const Flight& flight, const StepResult& result) {
+  if (options_.drafts == 0) {
+    return;
+  }
+  stats_.plain_steps += flight.drafts ? 0 : 1;
+  std::int64_t tokens = 0;
+  for (std::size_t i = 0; i < flight.rows.size(); ++i) {
+    if (flight.rows[i].feed > 0) {
+      return;
+    }
+    tokens += std::ssize(result.rows[i].tokens);
+  }
+  draft_switch_.observe(flight.rows.size(), flight.drafts, tokens, result.time);
 }
 
 // Makes the whole blocks below `tokens` known.

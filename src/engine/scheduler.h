@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "cache/prefix_cache.h"
 #include "engine/defect.h"
+#include "engine/draft_switch.h"
 #include "engine/policy.h"
 #include "engine/step.h"
 
@@ -62,6 +63,7 @@ struct SchedulerStats {
   std::int64_t prefill_tokens{};   // fed
   std::int64_t answer_tokens{};    // settled
   std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
+  std::int64_t plain_steps{};      // without drafts, although the device has a drafter
   std::int64_t drafts_verified{};  // of rows somebody wanted
   std::int64_t drafts_accepted{};
 };
@@ -130,6 +132,7 @@ class Scheduler {
   struct Flight {
     StepId id;
     std::vector<FlightRow> rows;
+    bool drafts{};
   };
   struct Retired {
     StepId fence;  // newest launched step that uses them
@@ -138,6 +141,7 @@ class Scheduler {
 
   void expire(TimeNs now);
   void plan_rows(StepPlan& plan, TimeNs now);
+  void note_speed(const Flight& flight, const StepResult& result);
   [[nodiscard]] bool plan_decode(Request& request, StepPlan& plan);
   [[nodiscard]] std::int64_t plan_chunk(Request& request, std::int64_t budget, StepPlan& plan);
   void admit_all(StepPlan& plan, std::int64_t budget, TimeNs now);
@@ -173,6 +177,7 @@ class Scheduler {
   std::deque<Flight> flights_;  // launched and not settled, oldest first
   std::vector<Retired> retired_;
   std::vector<Output> outputs_;
+  DraftSwitch draft_switch_;
   std::size_t deadlines_ = 0;  // requests with one
   std::uint64_t next_request_ = 1;
   std::uint64_t next_step_ = 1;

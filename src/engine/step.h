@@ -59,7 +59,7 @@ struct StepPlan {
   StepId id;
   std::vector<SlotStart> starts;
   std::vector<PlannedRow> rows;
-  int draft_budget{};  // drafts verified in all rows together
+  bool drafts{};  // its sampler drafts for the step behind it
 };
 
 // Made from settled state only.
@@ -84,6 +84,7 @@ struct SettledRow {
 struct StepResult {
   StepId id;
   std::vector<SettledRow> rows;  // one a planned row, in order; a no-op row has no tokens
+  Duration time{};               // on the device
 };
 
 // Runs what is launched in order: the forward of step 1, its sampler, the forward of step 2, ...

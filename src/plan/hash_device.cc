@@ -147,6 +147,7 @@ void HashDevice::launch_forward(engine::StepPlan plan) {
   const double share = random_.next_float();
   const auto span = static_cast<double>((options_.step_max - options_.step_min).count());
   const Duration length = options_.step_min + Duration(static_cast<std::int64_t>(share * span));
+  step.result.time = length;
   enqueue(length, [this, &step] { forward(step); });
 }
 
@@ -162,6 +163,7 @@ void HashDevice::launch_sampler(engine::SamplerPlan plan) {
   }
   const auto mean = static_cast<double>((options_.step_min + options_.step_max).count()) / 2;
   const Duration length(static_cast<std::int64_t>(mean * options_.sampler_share));
+  step.result.time += length;
   enqueue(length, [this, &step, plan = std::move(plan)] { sample(step, plan); });
   step.done_at = free_at_;
 }
@@ -341,7 +343,7 @@ void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
       } else if (plan.dead[i]) {
         slot.done = true;
       } else if (row.draws) {
-        settled = draw(slot, row);
+        settled = draw(slot, row, step.plan.drafts);
       }
     }
     step.result.rows.push_back(std::move(settled));
@@ -349,7 +351,7 @@ void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
   step.sampled = true;
 }
 
-SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row) {
+SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row, bool drafts) {
   SettledRow out{.slot = row.slot, .generation = row.generation};
   const std::int64_t verified = row.feed > 0 ? 0 : slot.verified;
   const std::int64_t first = row.feed > 0 ? slot.length - 1 : slot.length;
@@ -376,7 +378,7 @@ SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row) {
     slot.length += std::ssize(out.tokens);
   }
   slot.drafts.clear();
-  if (!slot.done && slot.left() > 1) {
+  if (drafts && !slot.done && slot.left() > 1) {
     std::uint64_t prefix =
         model_.extend(slot.hashes[static_cast<std::size_t>(slot.length - 1)], slot.tokens.back());
     for (int i = 0; i < options_.drafts; ++i) {

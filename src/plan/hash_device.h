@@ -129,7 +129,7 @@ class HashDevice final : public engine::StepDevice {
   void check_blocks(const Slot& slot, std::int64_t end);
   void check_window(const Slot& slot, std::int64_t position);
   void sample(Step& step, const engine::SamplerPlan& plan);
-  [[nodiscard]] engine::SettledRow draw(Slot& slot, const engine::PlannedRow& row);
+  [[nodiscard]] engine::SettledRow draw(Slot& slot, const engine::PlannedRow& row, bool drafts);
   [[nodiscard]] std::uint64_t* cell(const Slot& slot, std::int64_t position);
 
   const HashDeviceOptions options_;
