@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <fmt/core.h>
 #include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -13,6 +15,7 @@
 #include "apps/progress_bar.h"
 #include "base/real_clock.h"
 #include "plan/engine_gates.h"
+#include "plan/speculation_gates.h"
 
 namespace galley::apps {
 namespace {
@@ -94,7 +97,7 @@ void mutations(Gates& gates) {
 }
 
 void costs(Gates& gates) {
-  const RealClock clock;
+  const ThreadClock clock;  // other programs are not the host's cost
   const plan::HostCost middle = plan::measure_host_cost(128, clock);
   const plan::HostCost large = plan::measure_host_cost(512, clock);
   for (const auto& [cost, limit] : {std::pair(middle, std::chrono::microseconds(150)),
@@ -138,6 +141,69 @@ void policies(Gates& gates) {
                         100 * pressure.stalled, 100 * pressure.stalled_without));
 }
 
+// T3.1: the law of the answers, at 400,000 draws.
+void laws(Gates& gates) {
+  constexpr std::int64_t kDraws = 400'000;
+  constexpr double kStandardErrors = 3.0;
+  for (const plan::BudgetPolicy policy : plan::kBudgetPolicies) {
+    const plan::LawFigures ratio =
+        plan::measure_law({.draws = kDraws, .seed = Seed(4)}, policy, plan::Acceptance::kRatio);
+    const bool lossless = ratio.distance() <= kStandardErrors;
+    const bool ships = policy != plan::BudgetPolicy::kRetrospective;
+    gates.say(lossless == ships, "T3.1",
+              fmt::format("ratio test, {}: {:.2f} standard errors ({})", name(policy),
+                          ratio.distance(), ships ? "at most 3" : "more than 3: to be rejected"));
+    const plan::LawFigures exact = plan::measure_law({.gamma = 2, .draws = kDraws, .seed = Seed(4)},
+                                                     policy, plan::Acceptance::kExact);
+    gates.say(exact.distance() <= kStandardErrors, "T3.1",
+              fmt::format("exact mode, {}: {:.2f} standard errors (at most 3)", name(policy),
+                          exact.distance()));
+  }
+}
+
+// T3.4 to T3.6; T3.2 and T3.3 are properties, and tests.
+void speculation(Gates& gates) {
+  const engine::StepCost cost = plan::fitted_cost();
+  for (const auto& [rows, percent] :
+       {std::pair(16, -1.5), std::pair(55, 6.0), std::pair(96, 11.0)}) {
+    const double gain = 100 * plan::forced_cut_gain(cost, rows, 0.3);
+    gates.say(std::fabs(gain - percent) <= 0.5, "T3.4",
+              fmt::format("30 % cut at {} rows: {:+.2f} % ({:+} within 0.5)", rows, gain, percent));
+  }
+  for (const plan::DraftProfile& profile : plan::kDraftProfiles) {
+    double least = 1;
+    for (const std::size_t rows : {1U, 4U, 8U, 16U, 24U, 32U, 48U, 64U, 96U, 128U, 256U}) {
+      least = std::min(least, plan::run_policy({.profile = profile,
+                                                .rows = rows,
+                                                .steps = std::max<std::size_t>(100, 20'000 / rows),
+                                                .seed = Seed(3)})
+                                  .gain);
+    }
+    gates.say(100 * least >= -0.5, "T3.4",
+              fmt::format("real policy, {}: {:+.2f} % at the worst load (at least -0.5)",
+                          profile.name, 100 * least));
+  }
+  const double microseconds = plan::allocation_us(RealClock(), 256, 5, 1000);
+  gates.say(microseconds <= 40, "T3.5",
+            fmt::format("256 x 5 drafts allocated in {:.1f} us (at most 40)", microseconds));
+  const plan::CalibrationFigures calibration = plan::measure_calibration(10'000, Seed(4));
+  gates.say(calibration.survival_after <= 0.02, "T3.5",
+            fmt::format("calibration error {:.2f} %, {:.2f} % before (at most 2)",
+                        100 * calibration.survival_after, 100 * calibration.survival_before));
+  const plan::ExactFigures exact = plan::compare_exact(60, Seed(5));
+  gates.say(exact.wrong == 0, "T3.6",
+            fmt::format("exact mode: {} of {} tokens differ from plain sampling", exact.wrong,
+                        exact.tokens));
+  for (const double noise : {0.3, 0.6, 1.0}) {
+    const plan::CoupledFigures one = plan::measure_coupling(noise, 200, 200, Seed(6));
+    const double off = std::fabs(one.measured - one.formula) / one.standard_error;
+    gates.say(off <= 3 && one.bound_margin >= 0, "T3.6",
+              fmt::format("exact mode accepts {:.4f}, formula {:.4f}, {:.1f} standard errors off "
+                          "(at most 3), bound {:.4f}",
+                          one.measured, one.formula, off, one.bound));
+  }
+}
+
 int simulate(const Flags& flags) {
   Gates gates;
   sweep(flags, gates);
@@ -148,6 +214,8 @@ int simulate(const Flags& flags) {
   mutations(gates);
   costs(gates);
   policies(gates);
+  laws(gates);
+  speculation(gates);
   gates.close();
   return gates.failed() == 0 ? 0 : kExitFailure;
 }
@@ -162,8 +230,9 @@ void add_plan_sim_engine(CLI::App& sim, int& exit_code) {
       "under "
       "random requests, cancels, deadlines, failures and preemptions, and checks every one of "
       "them; "
-      "then with deliberate defects, which it has to see; then measures the host's cost, idleness "
-      "and fairness. One line a gate; the last line counts them.");
+      "then with deliberate defects, which it has to see; then measures the host's cost, idleness, "
+      "fairness, and what drafts do to answers and speed. One line a gate; the last line counts "
+      "them.");
   command->add_option("--seeds", flags->seeds, "Machines, each with sizes of its own.")
       ->check(integer_in(1, 1'000'000))
       ->capture_default_str();

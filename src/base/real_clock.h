@@ -11,4 +11,12 @@ class RealClock final : public Clock {
   [[nodiscard]] UnixTime unix_time() const override;
 };
 
+// Time for which the calling thread has computed, whatever else the machine does meanwhile: for
+// what a piece of code costs. Values of different threads say nothing about each other.
+class ThreadClock final : public Clock {
+ public:
+  [[nodiscard]] TimeNs now() const override;
+  [[nodiscard]] UnixTime unix_time() const override;
+};
+
 }  // namespace galley

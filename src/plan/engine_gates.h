@@ -40,7 +40,7 @@ struct MutationResult {
 inline constexpr std::int64_t kMutationRowsMax = 100'000;
 [[nodiscard]] std::vector<MutationResult> try_engine_mutations();
 
-// T1.3, T2.4: what a turn costs on the host, at so many rows.
+// T1.3, T2.4: what a turn costs on the host, at so many rows, on `stopwatch`.
 struct HostCost {
   std::size_t rows{};
   Duration median{};
