@@ -19,7 +19,7 @@ constexpr std::size_t kVectors = kPairValues / kLanes;     // the same in vector
 constexpr std::size_t kHalves = 2;                         // of a group: eight outputs, two vectors
 constexpr std::size_t kBlockRows = 3;                      // 12 of 16 registers hold sums
 constexpr std::size_t kTileBytes = kTileValues * sizeof(float);
-constexpr std::size_t kAheadBytes = 2048;  // one row waits for memory: it asks so far ahead
+constexpr std::size_t kAheadBytes = 4096;  // one row waits for memory: it asks so far ahead
 
 // Widening hands its vectors to a `Sink`: put<half>(pair, outputs 0 to 3 of the half, 4 to 7).
 
