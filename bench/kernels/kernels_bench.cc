@@ -166,11 +166,14 @@ void bench_product(benchmark::State& state,
   std::unique_ptr<Peer> peer;
   std::function<void()> peer_step;
   if (machine.has_peer && format.first == WeightFormat::kBf16) {
-    peer = std::make_unique<Peer>(*machine.device, rows, kOutputs, kInputs, pool.threads());
-    if (peer->weight_bytes() == machine.weights.matrix_bytes()) {
-      peer_step = [&, next = std::size_t{0}]() mutable {
+    peer = std::make_unique<Peer>(*machine.device, machine.isa, rows, kOutputs, kInputs,
+                                  pool.threads());
+    const std::size_t ours = machine.weights.matrix_bytes();
+    if (peer->weight_bytes() % ours == 0) {
+      // Of float32 one of its matrices is as long as two of ours, which lie one behind the other.
+      peer_step = [&, each = peer->weight_bytes() / ours, next = std::size_t{0}]() mutable {
         const auto& matrices = machine.weights.matrices();
-        peer->run(matrices[next++ % matrices.size()].packed);
+        peer->run(matrices[next++ % (matrices.size() / each) * each].packed);
       };
     }
   }

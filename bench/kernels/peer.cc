@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <omp.h>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -22,7 +25,7 @@ struct Peer::State {
   dnnl::stream stream;
   dnnl::matmul::primitive_desc description;
   dnnl::matmul matmul;
-  std::vector<std::uint16_t> x;
+  std::vector<std::byte> x;
   std::size_t results;
   std::unique_ptr<kernels::Buffer> y;
   dnnl::memory source;
@@ -36,29 +39,41 @@ bool Peer::available(kernels::Isa isa) {
       return dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_amx) == dnnl::status::success;
     case kernels::Isa::kAvx512:
       return dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16) == dnnl::status::success;
-    default:
-      return false;  // it multiplies bfloat16 with AVX-512 and better only
+    case kernels::Isa::kAvx2:
+      return dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2) == dnnl::status::success;
+    case kernels::Isa::kReference:
+      return false;
   }
+  std::unreachable();
 }
 
 Peer::Peer(kernels::Device& device,
+           kernels::Isa isa,
            std::size_t rows,
            std::size_t outputs,
            std::size_t inputs,
            int threads) {
   using Type = dnnl::memory::data_type;
   using Tag = dnnl::memory::format_tag;
+  const Type type = isa == kernels::Isa::kAvx2 ? Type::f32 : Type::bf16;
   omp_set_num_threads(threads);
   const auto m = static_cast<dnnl::memory::dim>(rows);
   const auto n = static_cast<dnnl::memory::dim>(outputs);
   const auto k = static_cast<dnnl::memory::dim>(inputs);
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   const dnnl::matmul::primitive_desc description(
-      dnnl::matmul::desc({{m, k}, Type::bf16, Tag::ab}, {{k, n}, Type::bf16, Tag::any},
+      dnnl::matmul::desc({{m, k}, type, Tag::ab}, {{k, n}, type, Tag::any},
                          {{m, n}, Type::f32, Tag::ab}),
       engine);
-  std::vector<std::uint16_t> x(rows * inputs);
-  std::ranges::transform(random_rows(rows, inputs), x.begin(), kernels::to_bf16);
+  const std::vector<float> values = random_rows(rows, inputs);
+  std::vector<std::byte> x(description.src_desc().get_size());
+  if (type == Type::f32) {
+    std::memcpy(x.data(), values.data(), x.size());
+  } else {
+    std::vector<std::uint16_t> narrow(values.size());
+    std::ranges::transform(values, narrow.begin(), kernels::to_bf16);
+    std::memcpy(x.data(), narrow.data(), x.size());
+  }
   state_ = std::make_unique<State>(State{.threads = threads,
                                          .engine = engine,
                                          .stream = dnnl::stream(engine),

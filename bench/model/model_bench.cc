@@ -45,6 +45,7 @@ struct Options {
   int rounds = 5;
   std::vector<std::int64_t> contexts;
   std::string only;  // empty: both
+  bool scaling = false;
   bool json = false;
 };
 
@@ -212,11 +213,8 @@ void print(const nlohmann::json& result) {
   }
 }
 
-Result<void> measure(Options options) {
+Result<nlohmann::json> measure(const Options& options) {
   GALLEY_TRY(const kernels::Isa isa, kernels::choose_isa(kernels::wanted_isa()));
-  if (options.packed.empty()) {
-    GALLEY_TRY(options.packed, apps::pack_folder());
-  }
   const auto device = kernels::create_cpu_device(options.threads, isa);
   GALLEY_TRY(const auto network,
              model::Network::load(options.directory, *device, {}, options.packed));
@@ -253,10 +251,42 @@ Result<void> measure(Options options) {
                                 {"read_rate", decode.read_rate},
                                 {"share", decode.share}});
   }
+  return result;
+}
+
+// How often the first rate of `many` goes into that of `one`; 0 where there is none.
+double growth(const nlohmann::json& one, const nlohmann::json& many, const char* rate) {
+  return one.empty() ? 0 : many.front()[rate].get<double>() / one.front()[rate].get<double>();
+}
+
+// All workers against one. Each decode rate is a share of its own memory rate, measured around it,
+// so their quotient says how well decoding follows the memory.
+void print_scaling(const nlohmann::json& one, const nlohmann::json& many) {
+  const auto& decode = one["decode"];
+  fmt::print(
+      "1 -> {} threads: prefill {:.2f}x, decode {:.2f}x, reading {:.2f}x; decode / reading {:.0f} "
+      "%\n",
+      many["threads"].get<int>(), growth(one["prefill"], many["prefill"], "rate"),
+      growth(decode, many["decode"], "rate"), growth(decode, many["decode"], "read_rate"),
+      100 * growth(decode, many["decode"], "share"));
+}
+
+Result<void> report(Options options) {
+  if (options.packed.empty()) {
+    GALLEY_TRY(options.packed, apps::pack_folder());
+  }
+  GALLEY_TRY(const nlohmann::json result, measure(options));
   if (options.json) {
     fmt::print("{}\n", result.dump(2));
   } else {
     print(result);
+  }
+  if (options.scaling) {
+    Options alone = options;
+    alone.threads = 1;
+    GALLEY_TRY(const nlohmann::json one, measure(alone));
+    print(one);
+    print_scaling(one, result);
   }
   return {};
 }
@@ -285,9 +315,11 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"prefill", "decode"}));
   app.add_option("--packed", options.packed, "Folder of pack files.")
       ->default_str(std::string(apps::kPackFolderHelp));
-  app.add_flag("--json", options.json, "Prints a JSON object instead of text.");
+  auto* const json = app.add_flag("--json", options.json, "Prints a JSON object instead of text.");
+  app.add_flag("--scaling", options.scaling, "Also with one thread, and what the others add.")
+      ->excludes(json);
   CLI11_PARSE(app, argc, argv);
-  if (const auto done = measure(std::move(options)); !done) {
+  if (const auto done = report(std::move(options)); !done) {
     fmt::print(stderr, "model_bench: {}\n", to_string(done.error()));
     return 1;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -43,22 +44,46 @@ inline constexpr float kE4m3Max = 448.0F;
   return (code & 0x80U) != 0 ? -value : value;
 }
 
+// Nearest number with `kMantissa` bits behind the leading one and 2^kSmallest as its smallest
+// normal one, ties to even; there is no largest, and NaN stays NaN. Without branches, so that loops
+// over it become vectors.
+template <int kSmallest, int kMantissa>
+[[nodiscard]] inline float nearest(float value) {
+  constexpr std::uint32_t kExponentBits = 0x7f800000U;
+  constexpr std::uint32_t kSignBit = 0x80000000U;
+  constexpr unsigned kFloatMantissa = 23;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  // Subnormals, zero among them, share the smallest exponent.
+  const std::uint32_t exponent =
+      std::max(bits & kExponentBits, static_cast<std::uint32_t>(127 + kSmallest) << kFloatMantissa);
+  // The last place of this number is that of the result: adding it rounds, taking it away is exact.
+  const auto place = std::bit_cast<float>(
+      exponent + ((kFloatMantissa - static_cast<unsigned>(kMantissa)) << kFloatMantissa));
+  const float rounded = (std::bit_cast<float>(bits & ~kSignBit) + place) - place;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(rounded) | (bits & kSignBit));
+}
+
+[[nodiscard]] inline float nearest_e4m3(float value) {
+  return nearest<-6, 3>(value);
+}
+
+// Code of an e4m3 number.
+[[nodiscard]] inline std::uint8_t e4m3_code(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  constexpr std::uint32_t kNormal = (127U - 6U) << 23U;
+  constexpr std::uint32_t kInfinite = 0x7f800000U;
+  const auto subnormal = static_cast<std::uint32_t>(static_cast<std::int32_t>(
+      magnitude < kNormal ? std::bit_cast<float>(magnitude) * 512 : 0.0F));
+  const std::uint32_t normal = (magnitude >> 20U) - ((127U - 7U) << 3U);
+  const std::uint32_t number = magnitude < kNormal ? subnormal : normal;
+  const std::uint32_t code = magnitude > kInfinite ? 0x7fU : number;
+  return static_cast<std::uint8_t>((bits >> 31U << 7U) | code);
+}
+
 // Nearest e4m3 code of |value| <= 448, ties to the even code.
 [[nodiscard]] inline std::uint8_t to_e4m3(float value) {
-  const std::uint8_t sign = std::signbit(value) ? 0x80U : 0U;
-  const float magnitude = std::fabs(value);
-  if (std::isnan(magnitude)) {
-    return static_cast<std::uint8_t>(sign | 0x7fU);
-  }
-  int exponent = 0;
-  std::frexp(magnitude, &exponent);  // magnitude = f * 2^exponent, f in [0.5, 1)
-  // Subnormals, zero among them, share the smallest exponent.
-  exponent = magnitude == 0.0F || exponent - 1 < -6 ? -6 : exponent - 1;
-  // Units of the last place at that exponent; nearbyint rounds ties to even, which is the even
-  // code.
-  const float units = std::nearbyint(std::ldexp(magnitude, 3 - exponent));
-  const int code = static_cast<int>(units) + ((exponent + 6) << 3);
-  return static_cast<std::uint8_t>(sign | static_cast<std::uint8_t>(code));
+  return e4m3_code(nearest_e4m3(value));
 }
 
 // ue8m0 scale byte: 2^(b - 127); 255 is NaN.
@@ -73,17 +98,26 @@ inline constexpr float kE4m3Max = 448.0F;
   return (code & 8U) != 0 ? -magnitude : magnitude;
 }
 
+// Nearest e2m1 number of |value| <= 6, ties to the even code; of NaN, which the format lacks, zero.
+[[nodiscard]] inline float nearest_e2m1(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits & 0x80000000U;
+  return nearest<0, 1>(std::bit_cast<float>((bits ^ sign) > 0x7f800000U ? sign : bits));
+}
+
+// Code of an e2m1 number.
+[[nodiscard]] inline std::uint8_t e2m1_code(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  constexpr std::uint32_t kOne = 127U << 23U;
+  const std::uint32_t normal = (magnitude >> 22U) - (126U << 1U);
+  const std::uint32_t code = magnitude >= kOne ? normal : (magnitude != 0 ? 1U : 0U);
+  return static_cast<std::uint8_t>((bits >> 31U << 3U) | code);
+}
+
 // Nearest e2m1 code of |value| <= 6, ties to the even code.
 [[nodiscard]] inline std::uint8_t to_e2m1(float value) {
-  // Middles between neighbours; a tie above an odd code goes up to the even one.
-  constexpr float kMiddles[7] = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
-  const float magnitude = std::fabs(value);
-  std::uint8_t code = 0;
-  for (int i = 0; i < 7; ++i) {
-    code += static_cast<std::uint8_t>(magnitude > kMiddles[i] ||
-                                      (magnitude == kMiddles[i] && i % 2 == 1));
-  }
-  return static_cast<std::uint8_t>(code | (std::signbit(value) ? 8U : 0U));
+  return e2m1_code(nearest_e2m1(value));
 }
 
 // Smallest power of two >= value, for positive normal values.

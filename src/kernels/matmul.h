@@ -34,7 +34,7 @@ inline constexpr std::size_t kTermsMax = 3;
 // not depend on whether its neighbours needed the term.
 struct Activations {
   std::size_t rows;
-  std::size_t tiles;
+  std::size_t tiles;  // of a block, at least those of the weights
   const std::byte* terms[kTermsMax];
 };
 
@@ -52,7 +52,7 @@ inline constexpr std::size_t kPieceTiles = 8;
 inline constexpr std::size_t kPieceBytes = kPieceTiles * kTileValues * sizeof(float);
 inline constexpr std::size_t kChains = 2;  // sums that run side by side and are added at the end
 inline constexpr std::size_t kScratchBytes =
-    kPieceBytes * kGroupsMax + kRowsMax * kChains * kGroupRows * sizeof(float);
+    (kPieceBytes + kRowsMax * kChains * kGroupRows * sizeof(float)) * kGroupsMax;
 
 struct MatmulKernel {
   ActivationForm form;

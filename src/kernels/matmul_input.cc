@@ -15,10 +15,11 @@ namespace {
 constexpr std::size_t kAlign = 64;
 constexpr std::size_t kBlockRows = kGroupRows;  // of a tile of activations
 
-// A group of weights may hold zero tiles behind its last (kFp4: units of four).
-constexpr std::size_t kTilesMultiple = 4;
+// Of a block. A group of weights may hold zero tiles behind its last (kFp4: units of four). An odd
+// number of units keeps blocks from beginning at the same sets of the caches.
+constexpr std::size_t kUnitTiles = 4;
 std::size_t tiles_of(std::size_t columns) {
-  return ceil_div(ceil_div(columns, kTileColumns), kTilesMultiple) * kTilesMultiple;
+  return (ceil_div(columns, kTileColumns * kUnitTiles) | 1U) * kUnitTiles;
 }
 
 // The leading 16 bits of `value`; `value` becomes what is left, exactly. Cut, not rounded: the
@@ -102,7 +103,7 @@ void MatmulInput::fill_block(ActivationForm form, std::size_t block) {
   const std::size_t first = block * kBlockRows;
   const std::size_t count = std::min(kBlockRows, rows_.size() - first);
   const std::span<const float* const> rows(rows_.data() + first, count);
-  if (columns_ % (kTileColumns * kTilesMultiple) != 0) {
+  if (columns_ % (kTileColumns * kUnitTiles) != 0) {
     std::fill_n(block_of(0, block), block_bytes_, std::byte{0});
   }
   std::uint32_t low_bits = 0;

@@ -1,6 +1,7 @@
 #include "kernels/reference/quantise.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "kernels/formats.h"
@@ -8,35 +9,53 @@
 namespace galley::kernels::reference {
 namespace {
 
+constexpr std::uint32_t kInfinity = 0x7f800000U;
+
+// Magnitudes compare as their bits do. Unlike comparisons of numbers, which may trap, that leaves
+// the compiler free to take many at a time.
+constexpr std::uint32_t kMagnitude = 0x7fffffffU;
+
+// NaN counts as nothing.
 float largest_magnitude(std::span<const float> values) {
-  float largest = 0.0F;
+  std::uint32_t largest = 0;
   for (const float value : values) {
-    largest = std::max(largest, std::fabs(value));
+    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & kMagnitude;
+    largest = std::max(largest, magnitude > kInfinity ? 0U : magnitude);
   }
-  return largest;
+  return std::bit_cast<float>(largest);
 }
 
-// Runs `scale_of(largest magnitude)` and `code`/`value` over every block of the row.
-template <class ScaleOf, class Encode, class Decode>
+// To [-limit, limit]; NaN stays NaN.
+float clamped(float value, float limit) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & kMagnitude;
+  const std::uint32_t within = std::min(magnitude, std::bit_cast<std::uint32_t>(limit));
+  return std::bit_cast<float>((magnitude > kInfinity ? magnitude : within) | (bits & ~kMagnitude));
+}
+
+// Runs `scale_of(largest magnitude)`, then `nearest` and `code` over every block of the row.
+template <class ScaleOf, class Nearest, class Code>
 void quantise_blocks(std::span<float> row,
                      std::size_t block,
                      QuantiseParts parts,
                      float limit,
                      ScaleOf scale_of,
-                     Encode encode,
-                     Decode decode) {
+                     Nearest nearest,
+                     Code code) {
   for (std::size_t begin = 0; begin < row.size(); begin += block) {
     const std::span<float> values = row.subspan(begin, std::min(block, row.size() - begin));
     const float scale = scale_of(largest_magnitude(values));
     if (!parts.scales.empty()) {
       parts.scales[begin / block] = scale;
     }
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::uint8_t code = encode(std::clamp(values[i] / scale, -limit, limit));
-      if (!parts.codes.empty()) {
-        parts.codes[begin + i] = code;
-      }
-      values[i] = decode(code) * scale;
+    for (float& value : values) {
+      value = nearest(clamped(value / scale, limit));
+    }
+    for (std::size_t i = 0; i < values.size() && !parts.codes.empty(); ++i) {
+      parts.codes[begin + i] = code(values[i]);
+    }
+    for (float& value : values) {
+      value *= scale;
     }
   }
 }
@@ -50,7 +69,7 @@ void fake_quantise_fp8(std::span<float> row, std::size_t block, QuantiseParts pa
   quantise_blocks(
       row, block, parts, kE4m3Max,
       [](float largest) { return pow2_ceil(std::max(largest, kFp8Floor) * (1.0F / kE4m3Max)); },
-      to_e4m3, from_e4m3);
+      nearest_e4m3, e4m3_code);
 }
 
 void fake_quantise_fp4(std::span<float> row, std::size_t block, QuantiseParts parts) {
@@ -58,7 +77,7 @@ void fake_quantise_fp4(std::span<float> row, std::size_t block, QuantiseParts pa
   quantise_blocks(
       row, block, parts, kE2m1Max,
       [floor](float largest) { return pow2_ceil(std::max(largest, floor) * (1.0F / kE2m1Max)); },
-      to_e2m1, from_e2m1);
+      nearest_e2m1, e2m1_code);
 }
 
 void fake_quantise_fp4_e4m3(std::span<float> row, std::size_t block, QuantiseParts parts) {
@@ -68,7 +87,7 @@ void fake_quantise_fp4_e4m3(std::span<float> row, std::size_t block, QuantisePar
       [floor](float largest) {
         return from_e4m3(to_e4m3(std::min(std::max(largest, floor) / kE2m1Max, kE4m3Max)));
       },
-      to_e2m1, from_e2m1);
+      nearest_e2m1, e2m1_code);
 }
 
 void hadamard(std::span<float> row) {
