@@ -207,7 +207,7 @@ void speculation(Gates& gates) {
 int simulate(const Flags& flags) {
   Gates gates;
   sweep(flags, gates);
-  const plan::SweepResult tiny = plan::sweep_engines(1'000'000, 10'000, 40);
+  const plan::SweepResult tiny = plan::sweep_engines(1'000'000, 10'000, 100);
   gates.say(tiny.failed == 0, "T2.1",
             fmt::format("{} traces in pools of 8 to 63 blocks: {} with a violation", tiny.worlds,
                         tiny.failed));

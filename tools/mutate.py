@@ -91,34 +91,34 @@ MUTATIONS = {
     "fused experts the other way round": (
         "src/model/tensor_names.cc", '{"mlp.experts.gate_up_proj", "w1", "w3", false}',
         '{"mlp.experts.gate_up_proj", "w3", "w1", false}', "model", "CheckpointNames.TransformersV4IsTheSameModel"),
-    "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/speculation", "Allocation.IsTheRuleAsWritten"),
+    "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/engine_policies", "Allocation.IsTheRuleAsWritten"),
     "a missing confidence is none": (
-        SPECULATION, "confidence <= 0.0F ? 0.0F : 1.0F", "0.0F", "engine/speculation",
+        SPECULATION, "confidence <= 0.0F ? 0.0F : 1.0F", "0.0F", "engine/engine_policies",
         "Allocation.AMissingConfidenceCountsAsOneWhereThereIsADraft"),
     "a graph half filled": (
-        SPECULATION, "return objective.filled(k);", "return k;", "engine/speculation", "Budget.FillsTheGraphThatIsPaidForAnyhow"),
+        SPECULATION, "return objective.filled(k);", "return k;", "engine/engine_policies", "Budget.FillsTheGraphThatIsPaidForAnyhow"),
     "search ends at the first hill": (
-        SPECULATION, "      best = k;\n    }", "      best = k;\n    } else {\n      break;\n    }", "engine/speculation",
+        SPECULATION, "      best = k;\n    }", "      best = k;\n    } else {\n      break;\n    }", "engine/engine_policies",
         "Budget.IsTheExhaustiveMaximum"),
     "a budget costs nothing": (
-        SPECULATION, "(seconds(budget) + cost_.budget_seconds())", "seconds(budget)", "engine/speculation",
+        SPECULATION, "(seconds(budget) + cost_.budget_seconds())", "seconds(budget)", "engine/engine_policies",
         "Budget.TakesTheFixedPathWhereABudgetDoesNotPay"),
     "rejected drafts replaced from the target": (
         ACCEPTANCE, ".next = draw_residual(p, q, uniform(draw, DrawPurpose::kResidual))",
-        ".next = draw_from(p, uniform(draw, DrawPurpose::kResidual))", "engine/speculation",
+        ".next = draw_from(p, uniform(draw, DrawPurpose::kResidual))", "engine/engine_policies",
         "VerifyRatio.AForbiddenDraftIsARejectionNotACut"),
     "rounding taken for a residual": (
-        ACCEPTANCE, "mass > kResidualMassMin", "mass > 0.0", "engine/speculation", "DrawResidual.IsTheTargetWhereNothingIsLeft"),
+        ACCEPTANCE, "mass > kResidualMassMin", "mass > 0.0", "engine/engine_policies", "DrawResidual.IsTheTargetWhereNothingIsLeft"),
     "drafts of a position share their noise": (
         ACCEPTANCE, "std::uint64_t{nth} << 8U", "0 * std::uint64_t{nth}", "plan",
         "SpeculationLaw.IsKeptWhereAPositionIsDraftedAgain"),
     "unverified drafts taken for rejected": (
-        CALIBRATION, "rows.verified(row) > k && ", "", "engine/speculation", "FitTemperatures.CountsTheRowsThatVerifiedThePosition"),
+        CALIBRATION, "rows.verified(row) > k && ", "", "engine/engine_policies", "FitTemperatures.CountsTheRowsThatVerifiedThePosition"),
     "positions fitted apart": (
-        CALIBRATION, "before[row] *= known_or_one(", "before[row] *= 0 * known_or_one(", "engine/speculation",
+        CALIBRATION, "before[row] *= known_or_one(", "before[row] *= 0 * known_or_one(", "engine/engine_policies",
         "FitTemperatures.FindsWhatMadeTheConfidencesOverSure"),
     "noise makes a larger graph faster": (
-        "src/engine/step_cost.cc", "    point.seconds = slowest;\n", "", "engine/speculation", "ThetaTest.ALargerGraphIsNeverFaster"),
+        "src/engine/step_cost.cc", "    point.seconds = slowest;\n", "", "engine/engine_policies", "ThetaTest.ALargerGraphIsNeverFaster"),
     "budget of the same step": (
         "src/plan/speculation_laws.cc", "const auto seen = std::exchange(older_, std::exchange(newer_, ranked));",
         "const auto& seen = ranked;", "plan", "SpeculationLaw.IsKeptByEveryShippedPolicyUnderTheRatioTest"),

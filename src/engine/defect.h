@@ -15,6 +15,8 @@ enum class Defect : std::uint8_t {
   kSettleOutOfOrder,     // of several launched steps the newest is settled first
   kSamplerBeforeSettle,  // the sampler's plan is made before the step before is settled
   kWaitInLaunch,         // the step before is waited for before a forward is launched
+  kHitToTheEnd,          // a hit may end within the tokens that are always computed
+  kNoReplay,             // windows behind a hit are not rebuilt
   kForgetNewestToken,    // a preempted request comes back without the token it drew last
 };
 

@@ -23,9 +23,11 @@ class DraftSwitch {
   static constexpr std::int64_t kTrialEvery = 512;
 
   // For the next step, of so many rows in decoding.
-  [[nodiscard]] bool drafts(std::size_t rows);
-  // Of a step of nothing but rows in decoding, in the order they were asked for.
+  [[nodiscard]] bool drafts(std::size_t rows) const;
+  // What came of it. Steps come in the order in which they ran; skip() is for those that did more
+  // than decode, whose time says nothing.
   void observe(std::size_t rows, bool drafted, std::int64_t tokens, Duration time);
+  void skip(bool drafted) { last_drafted_ = drafted; }
 
  private:
   // Steps of one kind.
@@ -44,12 +46,12 @@ class DraftSwitch {
     std::array<Kind, 2> kinds;  // plain, drafting
     std::int64_t steps_until_trial = kTrialEvery;
     std::size_t trial_left = 0;
-    bool last_seen = true;  // kind of the step observed last
   };
 
-  [[nodiscard]] Load& load_of(std::size_t rows);
+  [[nodiscard]] static std::size_t load_of(std::size_t rows);
 
   std::array<Load, 16> loads_;
+  bool last_drafted_ = false;  // the step before
 };
 
 }  // namespace galley::engine

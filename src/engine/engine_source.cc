@@ -28,7 +28,6 @@ SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOpt
                                    ? std::min(options.context_tokens, plan.config.positions_max)
                                    : plan.config.positions_max;
   const int drafts = NetworkDevice::drafts(plan, {.drafts = options.drafts});
-  const std::int64_t far = plan.config.positions_max / kBlockTokens * kBlockTokens;
   const std::size_t context_blocks = blocks_for(context + drafts);
   const std::size_t blocks =
       options.cache.value() / std::max<std::size_t>(1, plan.cache.block_stride);
@@ -36,9 +35,9 @@ SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOpt
           .blocks = std::max(context_blocks, std::min(blocks, kBlocksMax)),
           .context_tokens = context,
           .drafts = drafts,
-          .keep_tokens = plan.cut >= 0 ? plan.keep : 1,
-          .replay_tokens = far - model::replay_begin(plan, options.rebuild, far),
-          .waiting_max = options.waiting_max};
+          .hit = model::hit_rule(plan, options.rebuild),
+          // Those that will run at once wait for a moment, too. start() keeps the bound.
+          .waiting_max = options.slots + options.waiting_max};
 }
 
 }  // namespace
@@ -100,6 +99,9 @@ Result<std::unique_ptr<EngineSource>> EngineSource::create(
   GALLEY_ASSERT(options.slots > 0);
   GALLEY_ASSERT(options.waiting_max > 0);
   GALLEY_CHECK_OK(check_model(network->plan(), *tokenizer, options.rebuild));
+  if (options.rebuild == model::WindowRebuild::kStored) {
+    return fail(Code::kUnimplemented, "windows are not stored by this engine", "rebuild");
+  }
   const SchedulerOptions scheduler = scheduler_options(network->plan(), options);
   return std::unique_ptr<EngineSource>(new EngineSource(std::move(network), std::move(tokenizer),
                                                         clock, std::move(options), scheduler));
@@ -177,6 +179,7 @@ void EngineSource::work() {
   while (take_new(idle)) {
     const Result<bool> turned = loop_.turn();
     if (!turned) {
+      deliver();  // what was settled before
       fail_all(turned.error());
       return;
     }
@@ -218,6 +221,7 @@ bool EngineSource::take_new(bool idle) {
 void EngineSource::submit(std::shared_ptr<Job> job) {
   const recipe::Generation& generation = job->request()->generation;
   const cache::BlockKey root =
+      // The blocks are this network's alone, so its weights need no name here.
       cache::root_key({.layout = network_->plan().fingerprint,
                        .salt = fmt::format("{}/{}", options_.salt, generation.tenant)});
   Result<RequestId> id =

@@ -36,12 +36,13 @@ struct EngineOptions {
 };
 
 // The engine as a token source: many requests at once, with a cache of their blocks in memory. Each
-// gets the tokens it would get alone (engine/single_sequence.h). Owns the network, a thread that
-// runs the loop and calls the sinks, and the device's.
+// gets the tokens it would get alone (engine/single_sequence.h), but for `rebuild` = kBounded,
+// which is an approximation behind hits. Owns the network, a thread that runs the loop and calls
+// the sinks, and the device's.
 class EngineSource final : public recipe::TokenSource {
  public:
-  // Error: kInvalidArgument when the tokenizer has ids the model lacks, or the windows of this
-  // family cannot be rebuilt so. `clock` outlives the source.
+  // Errors: kInvalidArgument when the tokenizer has ids the model lacks, or the windows of this
+  // family cannot be rebuilt so; kUnimplemented for kStored. `clock` outlives the source.
   static Result<std::unique_ptr<EngineSource>> create(
       std::unique_ptr<model::Network> network,
       std::shared_ptr<const recipe::Tokenizer> tokenizer,

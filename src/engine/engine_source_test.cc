@@ -150,8 +150,7 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
                        .blocks = kBlocks,
                        .context_tokens = 300,
                        .drafts = NetworkDevice::drafts(network->plan(), {}),
-                       .keep_tokens = network->plan().keep,
-                       .replay_tokens = 5 * 16,
+                       .hit = model::hit_rule(network->plan(), model::WindowRebuild::kExact),
                        .prefill_tokens = 128});
   StepLoop loop(scheduler, runner, clock, {});
   std::map<RequestId, std::size_t> numbers;
@@ -235,6 +234,9 @@ TEST(EngineSource, EveryWayToEndIsTold) {
   active.erase(active.begin() + 1, active.end());  // cancelled
   sinks[0]->wait_for_end();
   EXPECT_EQ(sinks[0]->ids_.size(), 390U);
+  for (const auto& sink : sinks) {
+    EXPECT_FALSE(sink->error_) << to_string(*sink->error_);  // what start() takes is not refused
+  }
 
   generation.deadline = crowd.clock.now();
   const auto late = crowd.answer(generation);

@@ -14,7 +14,6 @@ struct NetworkDevice::Slot {
   std::vector<std::int32_t> tokens;           // prompt and answer; the newest is not fed
   TokenCounts counts;                         // of the answer
   std::vector<std::int32_t> drafts;
-  std::vector<float> confidences;
   std::int64_t write_floor = 0;
   std::int64_t window_begin = 0;
   bool done = true;
@@ -103,7 +102,6 @@ void NetworkDevice::start(const SlotStart& start) {
     ++slot.counts[start.tokens[i]];
   }
   slot.drafts.clear();
-  slot.confidences.clear();
   slot.write_floor = start.write_floor;
   slot.window_begin = start.begin;
   slot.done = false;
@@ -153,6 +151,9 @@ void NetworkDevice::forward(Step& step) {
     if (row.draws) {
       step.logits_tail = std::max(step.logits_tail, row.feed > 0 ? 1 : slot.fed.size());
     }
+    // The table is the scheduler's: a block of the sequence's own would shift all that follow.
+    GALLEY_ASSERT(std::ssize(slot.sequence->blocks()) * kBlockTokens >=
+                  slot.first_position + std::ssize(slot.fed));
     slot.part = batch.size();
     batch.push_back({.sequence = slot.sequence.get(),
                      .tokens = slot.fed,
@@ -252,11 +253,8 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
     }
   }
   slot.drafts.clear();
-  slot.confidences.clear();
   if (step.plan.drafts && !slot.done && slot.left() > 1) {
-    model::DraftResult drafts = network_.draft(*slot.sequence, slot.tokens.back());
-    slot.drafts = std::move(drafts.tokens);
-    out.confidences = std::move(drafts.confidences);
+    slot.drafts = network_.draft(*slot.sequence, slot.tokens.back()).tokens;
   }
   return out;
 }

@@ -57,7 +57,6 @@ class NetworkDevice final : public StepDevice {
   void sample(Step& step, const SamplerPlan& plan);
   [[nodiscard]] SettledRow draw(Slot& slot, const PlannedRow& row, const Step& step);
   void keep_features(Slot& slot, const Step& step, std::size_t rows);
-  void add_blocks(Slot& slot, std::span<const cache::BlockId> blocks);
   [[nodiscard]] std::vector<std::shared_ptr<kernels::Buffer>> buffers(
       std::span<const cache::BlockId> blocks);
 

@@ -11,8 +11,10 @@ namespace galley::engine {
 namespace {
 
 std::int64_t aged(const WaitingView& one, TimeNs now) {
-  const auto steps = (now - one.waiting_since) / kAgeStep;
-  return std::max<std::int64_t>(0, static_cast<std::int64_t>(one.priority) - steps);
+  const std::int64_t steps = (now - one.waiting_since) / kAgeStep;
+  const std::int64_t priority = static_cast<std::int64_t>(one.priority) - steps;
+  // Below the highest class only waiting counts, and not whose turn it would be.
+  return priority > -kPriorities ? std::max<std::int64_t>(0, priority) : priority;
 }
 
 auto rank(const VictimView& one) {

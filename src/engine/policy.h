@@ -14,7 +14,8 @@ namespace galley::engine {
 enum class Priority : std::uint8_t { kInteractive, kAgent, kBatch };
 inline constexpr std::int64_t kPriorities = 3;
 
-// A class higher for every so long that a request has waited, so no class starves another.
+// A class higher for every so long that a request has waited, so no class starves another. Who has
+// waited for long after that goes before everybody, so no tenant starves another.
 inline constexpr Duration kAgeStep = std::chrono::seconds(2);
 
 // A tenant's share is counted in weighted tokens: the prices of an input token computed, an input

@@ -35,6 +35,7 @@ struct Scheduler::Request {
   std::vector<cache::BlockId> blocks;
   std::int64_t fed = 0;          // position of the next chunk
   std::int64_t prefill_end = 0;  // of the last one; decoding begins there
+  std::int64_t charged = 0;      // positions, to its tenant
   std::int64_t settled = 0;      // positions
   std::size_t published = 0;     // blocks
   std::vector<Flying> flying;
@@ -101,8 +102,9 @@ Scheduler::Scheduler(const SchedulerOptions& options)
       slots_(options.slots) {
   GALLEY_ASSERT(options.slots > 0);
   GALLEY_ASSERT(options.drafts >= 0);
-  GALLEY_ASSERT(options.keep_tokens > 0);
+  GALLEY_ASSERT(options.hit.keep_tokens > 0);
   GALLEY_ASSERT(options.prefill_tokens >= kBlockTokens);
+  GALLEY_ASSERT(options.prefill_tokens_beside >= kBlockTokens);
   for (std::size_t i = options.slots; i > 0; --i) {
     free_slots_.push_back(SlotId(static_cast<std::uint32_t>(i - 1)));
   }
@@ -115,6 +117,7 @@ Result<RequestId> Scheduler::submit(std::shared_ptr<const EngineRequest> request
                                     Priority priority,
                                     TimeNs now) {
   const recipe::Generation& generation = request->generation;
+  GALLEY_ASSERT(generation.images.empty());  // keys would have to name them
   const std::int64_t prompt = std::ssize(generation.prompt);
   if (prompt < 1 || generation.max_tokens < 1) {
     return fail(Code::kInvalidArgument, "want at least one prompt token and one to generate");
@@ -183,6 +186,8 @@ void Scheduler::preempt(RequestId request) {
 std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   expire(now);
   StepPlan plan{.id = StepId(next_step_)};
+  const std::size_t decoded = decoding();
+  plan.drafts = options_.drafts > 0 && (decoded == 0 || draft_switch_.drafts(decoded));
   plan_rows(plan, now);
   // Nothing runs, and nothing that is launched will free a block: somebody has to make room.
   while (plan.rows.empty() && flights_.empty() && retired_.empty() && preempt_one()) {
@@ -192,7 +197,7 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   if (plan.rows.empty()) {
     return std::nullopt;
   }
-  Flight flight{.id = plan.id, .drafts = plan.drafts};
+  Flight flight{.id = plan.id, .decoding = decoded, .drafts = plan.drafts};
   flight.rows.reserve(plan.rows.size());
   for (const PlannedRow& row : plan.rows) {
     flight.rows.push_back({row.slot, row.generation, row.feed, row.draws});
@@ -222,11 +227,13 @@ void Scheduler::expire(TimeNs now) {
   }
 }
 
+std::size_t Scheduler::decoding() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(running_, [](const Request* one) { return !one->prefills(); }));
+}
+
 // Rows in decoding first; then prompts that have begun; then new requests.
 void Scheduler::plan_rows(StepPlan& plan, TimeNs now) {
-  const auto decoding = static_cast<std::size_t>(
-      std::ranges::count_if(running_, [](const Request* one) { return !one->prefills(); }));
-  plan.drafts = options_.drafts > 0 && (decoding == 0 || draft_switch_.drafts(decoding));
   bool room = true;
   for (Request* const request : running_) {
     if (!request->prefills()) {
@@ -236,7 +243,7 @@ void Scheduler::plan_rows(StepPlan& plan, TimeNs now) {
   std::int64_t budget =
       plan.rows.empty() ? options_.prefill_tokens : options_.prefill_tokens_beside;
   for (Request* const request : running_) {
-    if (budget > 0 && request->prefills()) {
+    if (request->prefills() && (budget >= kBlockTokens || plan.rows.empty())) {
       budget -= plan_chunk(*request, budget, plan);
     }
   }
@@ -272,7 +279,9 @@ std::int64_t Scheduler::plan_chunk(Request& request, std::int64_t budget, StepPl
   request.fed += feed;
   add_row(request, {.feed = feed, .draws = feed == left}, plan);
   stats_.prefill_tokens += feed;
-  tenant_of(request).served += kComputedWeight * static_cast<double>(feed);
+  tenant_of(request).served += kComputedWeight * static_cast<double>(std::max<std::int64_t>(
+                                                     0, request.fed - request.charged));
+  request.charged = std::max(request.charged, request.fed);
   return feed;
 }
 
@@ -305,7 +314,7 @@ bool Scheduler::reserve(Request& request, std::int64_t tokens, std::vector<cache
 }
 
 void Scheduler::admit_all(StepPlan& plan, std::int64_t budget, TimeNs now) {
-  while (budget > 0 && !free_slots_.empty()) {
+  while ((budget >= kBlockTokens || plan.rows.empty()) && !free_slots_.empty()) {
     Request* const request = next_to_admit(now);
     if (request == nullptr || !admit(*request, plan)) {
       return;  // nobody overtakes the one whose turn it is
@@ -338,8 +347,9 @@ Scheduler::Request* Scheduler::next_to_admit(TimeNs now) const {
 
 // Takes the slot and all blocks of its tokens at once, or nothing.
 bool Scheduler::admit(Request& request, StepPlan& plan) {
+  const std::int64_t keep = options_.defect == Defect::kHitToTheEnd ? 1 : options_.hit.keep_tokens;
   const std::int64_t hit_max =
-      std::max<std::int64_t>(0, request.prompt() - options_.keep_tokens) / kBlockTokens;
+      model::HitRule{.keep_tokens = keep}.longest_hit(request.prompt()) / kBlockTokens;
   std::vector<cache::BlockId> blocks;
   for (std::int64_t i = 0; i < hit_max; ++i) {
     const auto block = cache_.acquire(request.key(static_cast<std::size_t>(i)));
@@ -349,7 +359,8 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
     blocks.push_back(*block);
   }
   std::int64_t hit = std::ssize(blocks) * kBlockTokens;
-  const std::int64_t begin = std::max<std::int64_t>(0, hit - options_.replay_tokens);
+  const std::int64_t begin =
+      options_.defect == Defect::kNoReplay ? hit : options_.hit.replay_begin(hit);
   const auto give_back = [&] {
     for (const cache::BlockId block : std::views::reverse(blocks)) {
       cache_.release(block);
@@ -385,7 +396,10 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
   request.answered_at_start = request.answered();
   Tenant& tenant = tenant_of(request);
   ++tenant.running;
-  tenant.served += kCachedWeight * static_cast<double>(begin);
+  // What is fed again after a preemption was paid for.
+  tenant.served +=
+      kCachedWeight * static_cast<double>(std::max<std::int64_t>(0, begin - request.charged));
+  request.charged = std::max(request.charged, begin);
   stats_.hit_tokens += begin;
   plan.starts.push_back({.slot = slot,
                          .generation = place.generation,
@@ -483,7 +497,7 @@ Result<void> Scheduler::settle_row(Request& request,
                                    const SettledRow& row) {
   std::erase_if(request.flying, [&](const Request::Flying& one) { return one.step == settled_; });
   if (row.error) {
-    end(request, {.error = row.error});
+    end(request, {.tokens = row.tokens, .logprobs = row.logprobs, .error = row.error});
     return {};
   }
   if (planned.draws && row.tokens.empty() && !row.finish) {
@@ -497,6 +511,7 @@ Result<void> Scheduler::settle_row(Request& request,
   stats_.drafts_verified += row.drafts_verified;
   stats_.drafts_accepted += row.drafts_accepted;
   tenant_of(request).served += kAnsweredWeight * static_cast<double>(answered);
+  request.charged += answered;
   publish(request, std::min(request.settled, std::ssize(request.tokens)));
   if (row.finish) {
     end(request, {.tokens = row.tokens, .logprobs = row.logprobs, .finish = row.finish});
@@ -515,11 +530,12 @@ void Scheduler::note_speed(const Flight& flight, const StepResult& result) {
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < flight.rows.size(); ++i) {
     if (flight.rows[i].feed > 0) {
+      draft_switch_.skip(flight.drafts);
       return;
     }
     tokens += std::ssize(result.rows[i].tokens);
   }
-  draft_switch_.observe(flight.rows.size(), flight.drafts, tokens, result.time);
+  draft_switch_.observe(flight.decoding, flight.drafts, tokens, result.time);
 }
 
 // Makes the whole blocks below `tokens` known.
@@ -530,8 +546,8 @@ void Scheduler::publish(Request& request, std::int64_t tokens) {
   }
 }
 
-void Scheduler::reclaim() {
-  std::erase_if(retired_, [&](const Retired& one) {
+bool Scheduler::reclaim() {
+  const auto back = std::erase_if(retired_, [&](const Retired& one) {
     const bool unused = one.fence <= settled_;
     if (unused) {
       for (const cache::BlockId block : std::views::reverse(one.blocks)) {
@@ -540,6 +556,7 @@ void Scheduler::reclaim() {
     }
     return unused;
   });
+  return back > 0;
 }
 
 std::vector<Output> Scheduler::take_outputs() {

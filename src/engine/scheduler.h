@@ -17,6 +17,7 @@
 #include "engine/draft_switch.h"
 #include "engine/policy.h"
 #include "engine/step.h"
+#include "model/plan.h"
 
 namespace galley::engine {
 
@@ -25,10 +26,7 @@ struct SchedulerOptions {
   std::size_t blocks = 0;           // of the pool
   std::int64_t context_tokens = 0;  // prompt + answer
   int drafts = 0;                   // gamma: of one request in one step, at most
-  // The model's rules of a hit (spec runtime 8.6): so many tokens at the end of a prompt are
-  // computed in any case, and so many before the hit's end to rebuild its windows.
-  std::int64_t keep_tokens = 1;
-  std::int64_t replay_tokens = 0;
+  model::HitRule hit;
   // Prompt tokens of a step, at most; and beside rows in decoding, which wait for them.
   std::int64_t prefill_tokens = 512;
   std::int64_t prefill_tokens_beside = kBlockTokens;
@@ -59,8 +57,8 @@ struct SchedulerStats {
   std::int64_t stalled_rows{};  // left out of a step for want of a block
   std::int64_t ended{};         // finished, failed or cancelled
   std::int64_t preemptions{};
-  std::int64_t hit_tokens{};       // not fed, of admitted requests
-  std::int64_t prefill_tokens{};   // fed
+  std::int64_t hit_tokens{};       // not fed, of admissions: again when a preempted one comes back
+  std::int64_t prefill_tokens{};   // fed, likewise
   std::int64_t answer_tokens{};    // settled
   std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
   std::int64_t plain_steps{};      // without drafts, although the device has a drafter
@@ -99,8 +97,9 @@ class Scheduler {
   [[nodiscard]] SamplerPlan sampler_plan(StepId step) const;
   // The oldest launched step's results. Error kInternal: the device broke the protocol.
   [[nodiscard]] Result<void> settle(const StepResult& result);
-  // Gives back what no launched step uses any more. The one place where that happens.
-  void reclaim();
+  // Gives back what no launched step uses any more. The one place where that happens. True when
+  // there was something.
+  bool reclaim();
 
   [[nodiscard]] std::vector<Output> take_outputs();
   [[nodiscard]] std::size_t launched() const { return flights_.size(); }  // steps, not settled
@@ -132,6 +131,7 @@ class Scheduler {
   struct Flight {
     StepId id;
     std::vector<FlightRow> rows;
+    std::size_t decoding{};  // requests, when it was planned
     bool drafts{};
   };
   struct Retired {
@@ -140,6 +140,7 @@ class Scheduler {
   };
 
   void expire(TimeNs now);
+  [[nodiscard]] std::size_t decoding() const;
   void plan_rows(StepPlan& plan, TimeNs now);
   void note_speed(const Flight& flight, const StepResult& result);
   [[nodiscard]] bool plan_decode(Request& request, StepPlan& plan);

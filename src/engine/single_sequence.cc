@@ -155,7 +155,8 @@ class SingleSequenceSource::Run {
   // As after the longest hit the prompt may use: another sequence computes its blocks, this one
   // takes them over and begins where its windows have to be rebuilt.
   Result<void> adopt_blocks(std::span<const std::int32_t> prompt, model::WindowRebuild rebuild) {
-    const std::int64_t hit = model::longest_hit(network_.plan(), std::ssize(prompt));
+    const model::HitRule rule = model::hit_rule(network_.plan(), rebuild);
+    const std::int64_t hit = rule.longest_hit(std::ssize(prompt));
     if (hit == 0) {
       return {};
     }
@@ -166,7 +167,7 @@ class SingleSequenceSource::Run {
     if (drafting_) {
       network_.draft_context(*found, result.features, 0);
     }
-    const std::int64_t start = model::replay_begin(network_.plan(), rebuild, hit);
+    const std::int64_t start = rule.replay_begin(hit);
     sequence_->adopt(found->blocks(), found->history(), start);
     if (rebuild == model::WindowRebuild::kStored) {
       sequence_->restore_state(found->save_state());

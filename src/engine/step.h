@@ -78,7 +78,6 @@ struct SettledRow {
   std::optional<Error> error;
   int drafts_verified{};
   int drafts_accepted{};
-  std::vector<float> confidences;  // of the drafts for the next step
 };
 
 struct StepResult {

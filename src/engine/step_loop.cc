@@ -23,8 +23,7 @@ Result<bool> StepLoop::turn() {
     if (settles) {
       GALLEY_CHECK_OK(settle_down_to(launched_.size() - 1));
     }
-    scheduler_.reclaim();
-    return settles;
+    return scheduler_.reclaim() || settles;
   }
   const StepId id = plan->id;
   if (defect_ == Defect::kWaitInLaunch) {

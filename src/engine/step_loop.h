@@ -29,8 +29,8 @@ class StepLoop {
            LaunchMode mode,
            Defect defect = Defect::kNone);
 
-  // One step is planned and launched, and one is settled; either may be missing. False when both
-  // are: everything waits for a new request. Error kInternal: the device broke the protocol, and
+  // One step is planned and launched, and one is settled; either may be missing. False when there
+  // was nothing to do: no request is there. Error kInternal: the device broke the protocol, and
   // nothing can be served any more.
   [[nodiscard]] Result<bool> turn();
 

@@ -64,7 +64,9 @@ std::vector<std::int32_t> Network::history(std::span<const std::int32_t> tokens)
   std::vector<std::int32_t> out;
   if (plan().config.engram) {
     for (const std::int32_t token : tokens) {
-      out.push_back(weights_.token_map[static_cast<std::size_t>(token)]);
+      out.push_back(plan().config.image_token == token
+                        ? -1
+                        : weights_.token_map[static_cast<std::size_t>(token)]);
     }
   } else if (plan().drafts_by(DraftKind::kMtp)) {
     out.assign(tokens.begin(), tokens.end());

@@ -119,8 +119,8 @@ class Network {
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
   // A block for sequences to adopt or add.
   [[nodiscard]] std::shared_ptr<kernels::Buffer> new_block() { return pool_.allocate(); }
-  // What a sequence remembers of `tokens`, none of them an image's, beside its blocks: what adopt()
-  // wants to know.
+  // What a sequence remembers of `tokens`, none of them with an embedding, beside its blocks: what
+  // adopt() wants to know.
   [[nodiscard]] std::vector<std::int32_t> history(std::span<const std::int32_t> tokens) const;
   // Null when the checkpoint has no vision tower.
   [[nodiscard]] VisionTower* vision() { return vision_ ? &*vision_ : nullptr; }

@@ -289,7 +289,7 @@ TEST_P(NetworkProperty, AfterAHitWithExactOrStoredWindowsAllIsAsCold) {
   }
   for (const WindowRebuild rebuild : {WindowRebuild::kExact, WindowRebuild::kStored}) {
     const auto sequence = w.network->new_sequence();
-    const std::int64_t start = replay_begin(plan, rebuild, kHit);
+    const std::int64_t start = hit_rule(plan, rebuild).replay_begin(kHit);
     EXPECT_EQ(start == kHit, rebuild == WindowRebuild::kStored);
     EXPECT_GT(start, 0);
     sequence->adopt(earlier->blocks(), earlier->history(), start);
@@ -318,7 +318,7 @@ TEST_P(NetworkProperty, BoundedReplayCostsAWindowAndLeavesStoredBlocksAlone) {
     before.emplace_back(block->data(), block->data() + block->size());
   }
   const auto sequence = w.network->new_sequence();
-  const std::int64_t start = replay_begin(plan, WindowRebuild::kBounded, kHit);
+  const std::int64_t start = hit_rule(plan, WindowRebuild::kBounded).replay_begin(kHit);
   EXPECT_EQ(kHit - start, plan.config.window);
   sequence->adopt(earlier->blocks(), earlier->history(), start);
   const Ending got = end_prompt(*w.network, *sequence, w.tokens,

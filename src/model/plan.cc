@@ -392,12 +392,15 @@ Result<ModelPlan> make_plan(ModelConfig config, int draft_stages) {
   return plan;
 }
 
-std::int64_t longest_hit(const ModelPlan& plan, std::int64_t tokens) {
-  const std::int64_t last = tokens - (plan.cut >= 0 ? plan.keep : 1);
-  return std::max<std::int64_t>(0, last) / kBlockTokens * kBlockTokens;
+std::int64_t HitRule::longest_hit(std::int64_t tokens) const {
+  return std::max<std::int64_t>(0, tokens - keep_tokens) / kBlockTokens * kBlockTokens;
 }
 
-std::int64_t replay_begin(const ModelPlan& plan, WindowRebuild rebuild, std::int64_t hit) {
+std::int64_t HitRule::replay_begin(std::int64_t hit) const {
+  return std::max<std::int64_t>(0, hit - replay_tokens);
+}
+
+HitRule hit_rule(const ModelPlan& plan, WindowRebuild rebuild) {
   std::int64_t windows = 0;
   switch (rebuild) {
     case WindowRebuild::kBounded:
@@ -410,7 +413,8 @@ std::int64_t replay_begin(const ModelPlan& plan, WindowRebuild rebuild, std::int
     case WindowRebuild::kStored:
       break;
   }
-  return std::max<std::int64_t>(0, hit - windows * plan.config.window);
+  return {.keep_tokens = plan.cut >= 0 ? plan.keep : 1,
+          .replay_tokens = windows * plan.config.window};
 }
 
 }  // namespace galley::model

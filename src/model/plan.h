@@ -106,15 +106,21 @@ enum class WindowRebuild : std::uint8_t {
   kExact,    // replay of one window for each layer below the cut: the very same windows
   kStored,   // none: the state of the hit is there
 };
-// Where the longest hit ends that a prompt of `tokens` may use, a multiple of 128: its last token
-// is fed, and with a cut every token that runs above it (spec model 8.6).
-[[nodiscard]] std::int64_t longest_hit(const ModelPlan& plan, std::int64_t tokens);
-// First token to feed after a hit that ends at `hit`, a multiple of 128. No window looks below it.
-// Until the last row of the replay is right in layer n, n windows have to pass: layer n's rows are
-// exact from `window` - 1 tokens later on than those of layer n - 1, whose outputs they are made
-// of.
-[[nodiscard]] std::int64_t replay_begin(const ModelPlan& plan,
-                                        WindowRebuild rebuild,
-                                        std::int64_t hit);
+// What of a prompt is fed although blocks of its beginning are there.
+struct HitRule {
+  // At its end: its last token, and with a cut every token that runs above it (spec model 8.6).
+  std::int64_t keep_tokens = 1;
+  // Before the end of the hit, to rebuild windows. Until the last row of the replay is right in
+  // layer n, n windows have to pass: layer n's rows are exact from `window` - 1 tokens later on
+  // than those of layer n - 1, whose outputs they are made of.
+  std::int64_t replay_tokens = 0;
+
+  // Where the longest hit ends that a prompt of `tokens` may use, a multiple of 128.
+  [[nodiscard]] std::int64_t longest_hit(std::int64_t tokens) const;
+  // First token to feed after a hit that ends at `hit`, a multiple of 128. No window looks below
+  // it.
+  [[nodiscard]] std::int64_t replay_begin(std::int64_t hit) const;
+};
+[[nodiscard]] HitRule hit_rule(const ModelPlan& plan, WindowRebuild rebuild);
 
 }  // namespace galley::model

@@ -15,6 +15,7 @@ EngineWorldOptions large_world(std::size_t slots) {
                    .blocks = slots * 8,
                    .context_tokens = 4096,
                    .drafts = 5,
+                   .hit = {.replay_tokens = 16},
                    .prefill_tokens = 2048,
                    .prefill_tokens_beside = 512};
   out.device.ring_rows = out.device.window + out.scheduler.drafts;
@@ -42,6 +43,8 @@ constexpr std::array kMutations{
              .launch = {.split = false, .depth = 3}},
     Mutation{.name = "sampler's plan before settling", .defect = Defect::kSamplerBeforeSettle},
     Mutation{.name = "wait inside a launch", .defect = Defect::kWaitInLaunch},
+    Mutation{.name = "a hit to the prompt's end", .defect = Defect::kHitToTheEnd},
+    Mutation{.name = "no replay behind a hit", .defect = Defect::kNoReplay},
     Mutation{.name = "resume without the newest token", .defect = Defect::kForgetNewestToken},
     Mutation{.name = "ring one row too short", .ring_rows_less = 1},
 };

@@ -20,8 +20,9 @@ TEST(EngineGates, RandomMachinesAnswerAsTheOracle) {
 }
 
 TEST(EngineGates, TinyPoolsNeverDeadlock) {
-  const SweepResult result = sweep_engines(1'000'000, 1000, 40);
+  const SweepResult result = sweep_engines(1'000'000, 1000, 100);
   EXPECT_EQ(result.failed, 0);
+  EXPECT_GT(result.preemptions, 100);
 }
 
 TEST(EngineGates, EveryMutationIsCaught) {

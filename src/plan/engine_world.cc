@@ -89,6 +89,7 @@ class EngineWorld {
     out.blocks = options.scheduler.blocks;
     out.drafts = options.scheduler.drafts;
     out.split = options.launch.split;
+    out.keep_tokens = options.scheduler.hit.keep_tokens;
     return out;
   }
 
@@ -209,6 +210,9 @@ class EngineWorld {
       take(output);
     }
     check_bounds();
+    if (!*more && scheduler_.running() + scheduler_.waiting() > 0) {
+      report_.violations.add("the loop has nothing to do, but requests are there");
+    }
     if (device_.rows() > options_.rows / 10 && device_.rows() < options_.rows) {
       const auto held = scheduler_.cache().blocks() - scheduler_.cache().available();
       held_sum_ += static_cast<double>(held) / static_cast<double>(scheduler_.cache().blocks());
@@ -336,15 +340,16 @@ EngineReport run_engine_world(const EngineWorldOptions& options) {
 EngineWorldOptions random_engine_world(Seed seed, std::int64_t rows) {
   Random random(seed, 0);
   EngineWorldOptions out{.seed = seed, .rows = rows};
-  out.scheduler = {.slots = 1 + random.next_below(12),
-                   .blocks = 8 + random.next_below(56),
-                   .context_tokens = 4096,
-                   .drafts = static_cast<int>(random.next_below(6)),
-                   .keep_tokens = static_cast<std::int64_t>(1 + random.next_below(30)),
-                   .replay_tokens = static_cast<std::int64_t>(random.next_below(3) * 16),
-                   .prefill_tokens = static_cast<std::int64_t>(128 * (1 + random.next_below(4))),
-                   .tenant_slots_max = random.next_below(4),
-                   .growth_tokens = static_cast<std::int64_t>(random.next_below(200))};
+  out.scheduler = {
+      .slots = 1 + random.next_below(12),
+      .blocks = 8 + random.next_below(56),
+      .context_tokens = 4096,
+      .drafts = static_cast<int>(random.next_below(6)),
+      .hit = {.keep_tokens = static_cast<std::int64_t>(1 + random.next_below(30)),
+              .replay_tokens = static_cast<std::int64_t>(16 * (1 + random.next_below(3)))},
+      .prefill_tokens = static_cast<std::int64_t>(128 * (1 + random.next_below(4))),
+      .tenant_slots_max = random.next_below(4),
+      .growth_tokens = static_cast<std::int64_t>(random.next_below(200))};
   out.launch = {.split = random.next_below(2) == 0};
   if (!out.launch.split) {
     out.launch.depth = 1 + random.next_below(3);

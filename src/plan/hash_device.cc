@@ -229,6 +229,11 @@ void HashDevice::start(const engine::SlotStart& start) {
           .answered = std::ssize(start.tokens) - std::ssize(start.request->generation.prompt),
           .done = false};
   slot.ring.resize(static_cast<std::size_t>(options_.ring_rows));
+  const auto prompt = std::ssize(start.request->generation.prompt);
+  if (start.write_floor > 0 && start.write_floor > prompt - options_.keep_tokens) {
+    violations_.add(fmt::format("a hit of {} reaches into the last {} of {} prompt tokens",
+                                start.write_floor, options_.keep_tokens, prompt));
+  }
   std::uint64_t prefix = model_.start();
   for (std::int64_t i = 0; i < start.begin; ++i) {
     prefix = model_.extend(prefix, slot.tokens[static_cast<std::size_t>(i)]);
@@ -320,7 +325,12 @@ void HashDevice::check_blocks(const Slot& slot, std::int64_t end) {
 
 // And the last `window` of them, the query's own included, from the ring.
 void HashDevice::check_window(const Slot& slot, std::int64_t position) {
-  const std::int64_t first = std::max(slot.window_begin, position - options_.window + 1);
+  const std::int64_t whole = std::max<std::int64_t>(0, position - options_.window + 1);
+  const std::int64_t first = std::max(slot.window_begin, whole);
+  if (position >= slot.write_floor && first > whole) {
+    violations_.add(fmt::format("the window of position {} begins at {}", position, first));
+    return;
+  }
   for (std::int64_t i = first; i < position; ++i) {
     const Slot::RingRow& row = slot.ring[static_cast<std::size_t>(i % options_.ring_rows)];
     if (row.position != i || row.hash != slot.hashes[static_cast<std::size_t>(i)]) {

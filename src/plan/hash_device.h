@@ -57,9 +57,10 @@ struct HashDeviceOptions {
   std::size_t blocks = 0;
   int drafts = 0;
   int window = 16;
-  int ring_rows = 0;           // window + drafts is the least that works
-  unsigned draft_errors = 64;  // of 256
-  unsigned failures = 0;       // of 65,536 rows: the row is not computed, and ends in an error
+  int ring_rows = 0;             // window + drafts is the least that works
+  std::int64_t keep_tokens = 1;  // at the end of a prompt: no hit may reach into them
+  unsigned draft_errors = 64;    // of 256
+  unsigned failures = 0;         // of 65,536 rows: the row is not computed, and ends in an error
   // Times on the device: of a forward, uniform between these, and of its sampler, a part of it.
   Duration step_min{};
   Duration step_max{};
