@@ -21,6 +21,7 @@ inline void need_subcommand(CLI::App& parent) {
 
 void add_serve(CLI::App& galley, int& exit_code);
 void add_chat(CLI::App& galley, int& exit_code);
+void add_run(CLI::App& galley, int& exit_code);
 void add_model(CLI::App& galley, int& exit_code);
 void add_model_inspect(CLI::App& model, int& exit_code);
 void add_model_eval(CLI::App& model, int& exit_code);

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   need_subcommand(galley);
   add_serve(galley, exit_code);
   add_chat(galley, exit_code);
+  add_run(galley, exit_code);
   add_config(galley, exit_code);
   add_doctor(galley, exit_code);
   add_model(galley, exit_code);

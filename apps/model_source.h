@@ -15,7 +15,7 @@
 #include "recipe/conversation.h"
 #include "recipe/tokenizer.h"
 
-// A checkpoint, ready to answer: what `serve --model` and `chat` share.
+// A checkpoint, ready to answer: what `serve --model`, `chat` and `run` share.
 namespace galley::apps {
 
 // Where its matrices lie as products read them (model/packing.h).

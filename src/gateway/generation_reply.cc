@@ -13,7 +13,6 @@ constexpr std::string_view kRetryAfterS = "1";
 // Tokens that one task parses and encodes, about a millisecond: other connections have their turn.
 constexpr std::size_t kTokensPerTask = 1024;
 
-// What the client sent without effect, so that nothing disappears without a word.
 void add_notes(const std::vector<std::string>& notes, std::vector<HttpHeader>& headers) {
   std::string text;
   for (const std::string& note : notes) {
@@ -24,7 +23,7 @@ void add_notes(const std::vector<std::string>& notes, std::vector<HttpHeader>& h
     text += "...";
   }
   if (!text.empty()) {
-    headers.push_back({"x-galley-note", std::move(text)});
+    headers.push_back({std::string(kNoteHeader), std::move(text)});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/metrics.h"
@@ -17,6 +18,10 @@
 #include "recipe/token_source.h"
 
 namespace galley::gateway {
+
+// Header of a reply: what the client sent without effect, so that nothing disappears without a
+// word.
+inline constexpr std::string_view kNoteHeader = "x-galley-note";
 
 // Bounds of one reply.
 struct ReplyLimits {
