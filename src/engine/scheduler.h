@@ -34,7 +34,7 @@ struct SchedulerOptions {
   std::size_t tenant_slots_max = 0;  // of one tenant; 0: all
   // Blocks that running requests are expected to need, for at most so many more tokens each, are
   // not given to new ones.
-  std::int64_t growth_tokens = 64;
+  std::int64_t growth_tokens = 80;
   Defect defect = Defect::kNone;
 };
 

@@ -430,7 +430,7 @@ class ModelTest(unittest.TestCase):
         code, out, err = cls.server.stop()
         cls.folder.cleanup()
         assert code == 0, err
-        assert "tiny-v4.1-flash (V4.1, 6 layers, DSpark), one request at a time" in out, out
+        assert "tiny-v4.1-flash (V4.1, 6 layers, DSpark), 8 requests at a time" in out, out
 
     def ask(self, **fields):
         return self.client.chat.completions.create(
