@@ -233,7 +233,7 @@ void add_plan_sim_engine(CLI::App& sim, int& exit_code) {
       "then with deliberate defects, which it has to see; then measures the host's cost, idleness, "
       "fairness, and what drafts do to answers and speed. One line a gate; the last line counts "
       "them.");
-  command->add_option("--seeds", flags->seeds, "Machines, each with sizes of its own.")
+  command->add_option("--seeds", flags->seeds, "Machines of T1.1, each with sizes of its own.")
       ->check(integer_in(1, 1'000'000))
       ->capture_default_str();
   command->add_option("--rows", flags->rows, "Rows that each of them runs.")
