@@ -24,27 +24,6 @@ fs::path mini() {
   return fs::path(GALLEY_TESTS_DIR) / "../models/mini-test";
 }
 
-template <class Source, class Options>
-struct Served {
-  Served(const fs::path& folder, Options options) : device(kernels::create_cpu_device(1)) {
-    auto made = Source::create(model::Network::load(folder, *device, {}).value(), tokenizer(),
-                               clock, std::move(options));
-    EXPECT_TRUE(made) << to_string(made.error());
-    source = std::move(*made);
-  }
-
-  std::unique_ptr<Sink> answer(recipe::Generation generation) const {
-    auto sink = std::make_unique<Sink>();
-    const auto active = source->start(std::move(generation), *sink);
-    EXPECT_TRUE(active) << to_string(active.error());
-    sink->wait_for_end();
-    return sink;
-  }
-
-  VirtualLoop clock;
-  std::unique_ptr<kernels::Device> device;
-  std::unique_ptr<Source> source;
-};
 using Alone = Served<SingleSequenceSource, SingleSequenceOptions>;
 using Crowd = Served<EngineSource, EngineOptions>;
 

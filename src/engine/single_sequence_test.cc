@@ -56,27 +56,7 @@ fs::path patched(const std::vector<std::string>& names, float value) {
   return folder;
 }
 
-struct Fixture {
-  explicit Fixture(const fs::path& folder, SingleSequenceOptions options = {})
-      : device(kernels::create_cpu_device(1)) {
-    auto made = SingleSequenceSource::create(model::Network::load(folder, *device, {}).value(),
-                                             tokenizer(), clock, std::move(options));
-    EXPECT_TRUE(made) << to_string(made.error());
-    source = std::move(*made);
-  }
-
-  std::unique_ptr<Sink> answer(recipe::Generation generation) const {
-    auto sink = std::make_unique<Sink>();
-    const auto active = source->start(std::move(generation), *sink);
-    EXPECT_TRUE(active) << to_string(active.error());
-    sink->wait_for_end();
-    return sink;
-  }
-
-  VirtualLoop clock;
-  std::unique_ptr<kernels::Device> device;
-  std::unique_ptr<SingleSequenceSource> source;
-};
+using Fixture = Served<SingleSequenceSource, SingleSequenceOptions>;
 
 std::vector<TokenId> prompt_of(int length) {
   std::vector<TokenId> ids;

@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/virtual_loop.h"
+#include "kernels/device.h"
+#include "model/network.h"
 #include "model/synth.h"
 #include "recipe/token_source.h"
 #include "recipe/tokenizer_for_test.h"
@@ -107,4 +110,27 @@ class Sink final : public recipe::TokenSink {
   [[nodiscard]] bool over() const { return finish_ || error_; }
 };
 
+// A source over a checkpoint, with a device of its own.
+template <class Source, class Options>
+struct Served {
+  explicit Served(const std::filesystem::path& folder, Options options = {})
+      : device(kernels::create_cpu_device(1)) {
+    auto made = Source::create(model::Network::load(folder, *device, {}).value(), tokenizer(),
+                               clock, std::move(options));
+    EXPECT_TRUE(made) << to_string(made.error());
+    source = std::move(*made);
+  }
+
+  std::unique_ptr<Sink> answer(recipe::Generation generation) const {
+    auto sink = std::make_unique<Sink>();
+    const auto active = source->start(std::move(generation), *sink);
+    EXPECT_TRUE(active) << to_string(active.error());
+    sink->wait_for_end();
+    return sink;
+  }
+
+  VirtualLoop clock;
+  std::unique_ptr<kernels::Device> device;
+  std::unique_ptr<Source> source;
+};
 }  // namespace galley::engine
