@@ -91,6 +91,9 @@ MUTATIONS = {
     "fused experts the other way round": (
         "src/model/tensor_names.cc", '{"mlp.experts.gate_up_proj", "w1", "w3", false}',
         '{"mlp.experts.gate_up_proj", "w3", "w1", false}', "model", "CheckpointNames.TransformersV4IsTheSameModel"),
+    "windows behind a hit look at the slot's last request": (
+        "src/engine/network_device.cc", ".window_begin = slot.window_begin,", ".window_begin = 0,", "engine/engine_threads",
+        "EngineSource.AHitAnswersAsTheColdPromptDid"),
     "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/engine_policies", "Allocation.IsTheRuleAsWritten"),
     "a missing confidence is none": (
         SPECULATION, "confidence <= 0.0F ? 0.0F : 1.0F", "0.0F", "engine/engine_policies",
