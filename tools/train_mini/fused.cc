@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <omp.h>
 #include <vector>
 
@@ -71,6 +72,332 @@ inline void normalise_back(Lanes* g, const Lanes* out, const Lanes* inverse, int
       for (int b = 0; b < kStreams; b++) {
         g[a * other + b * step].v[l] = (g[a * other + b * step].v[l] - dot) * inverse[a].v[l];
       }
+    }
+  }
+}
+
+// ---- attention ----------------------------------------------------------------------------------
+
+constexpr int kHeadsMax = 8;
+constexpr int kVec = 16;
+constexpr int kBlock = 2 * kVec;   // keys whose products are made together
+constexpr float kHidden = -1e30f;  // score of a key that is not seen
+using Vec = float __attribute__((vector_size(4 * kVec), aligned(4), may_alias));
+
+inline Vec& vec(float* p) {
+  return *reinterpret_cast<Vec*>(p);
+}
+inline const Vec& vec(const float* p) {
+  return *reinterpret_cast<const Vec*>(p);
+}
+
+struct Attention {
+  const float *q, *kv, *rows;
+  const std::int64_t* start;
+  const float* sink;
+  const std::uint8_t* selected;
+  long batch, T;
+  int heads, d, window, ratio;
+};
+
+struct Gradients {
+  const float *out, *lse, *g;
+  float *gq, *gkv, *grows, *gsink;
+};
+
+// Keys of one row of the batch, also with their values apart: value i of key j at columns[i *
+// stride + j], zeros behind the last, so that the products of a block of keys need no sums across
+// lanes.
+struct Columns {
+  std::vector<float> values;
+  long stride = 0;
+
+  void set(const float* keys, long count, int d) {
+    stride = count + kBlock;
+    values.assign(static_cast<std::size_t>(stride) * d, 0.0f);
+    for (long j = 0; j < count; j++) {
+      for (int i = 0; i < d; i++) {
+        values[i * stride + j] = keys[j * d + i];
+      }
+    }
+  }
+};
+
+// What one position sees of one kind of keys.
+struct Seen {
+  const float* columns;  // of the first one
+  long stride;
+  const float* keys;
+  float* grads;
+  long count;
+  const std::uint8_t* chosen;
+
+  bool hidden(long j) const { return chosen && !chosen[j]; }
+};
+
+// The two kinds: the window, then the closed groups. Returns how many there are.
+inline int seen_from(const Attention& a,
+                     long b,
+                     long t,
+                     const Columns (&columns)[2],
+                     float* gkv,
+                     float* grows,
+                     Seen (&out)[2]) {
+  const long begin = a.start[b * a.T + t], near = std::max(begin, t - a.window + 1);
+  const long row = (b * a.T + near) * a.d;
+  out[0] = {columns[0].values.data() + near, columns[0].stride, a.kv + row,
+            gkv ? gkv + row : nullptr,       t - near + 1,      nullptr};
+  if (!a.ratio) {
+    return 1;
+  }
+  const long groups = a.T / a.ratio, far = begin / a.ratio,
+             count = std::max(0L, (t + 1) / a.ratio - far), group = (b * groups + far) * a.d;
+  out[1] = {columns[1].values.data() + far,
+            columns[1].stride,
+            a.rows + group,
+            grows ? grows + group : nullptr,
+            count,
+            a.selected ? a.selected + (b * a.T + t) * groups + far : nullptr};
+  return 2;
+}
+
+// to[h * stride + j] = x_h . key j for a block of keys from `first`.
+template <int H, int D>
+inline void products(
+    const float* x, const Seen& seen, long first, int heads, int d, float* to, long stride) {
+  const int n = H ? H : heads, width = D ? D : d;
+  Vec a[kHeadsMax] = {}, b[kHeadsMax] = {};
+  for (int i = 0; i < width; i++) {
+    const float* column = seen.columns + i * seen.stride + first;
+    const Vec k = vec(column), l = vec(column + kVec);
+    for (int h = 0; h < n; h++) {
+      a[h] += x[h * width + i] * k;
+      b[h] += x[h * width + i] * l;
+    }
+  }
+  for (int h = 0; h < n; h++) {
+    vec(to + h * stride) = a[h];
+    vec(to + h * stride + kVec) = b[h];
+  }
+}
+
+// to_h += sum over keys `first` ... `last` - 1 of weights[h * stride + j - first] key_j.
+template <int H, int D>
+inline void add_keys(const float* weights,
+                     long stride,
+                     const Seen& seen,
+                     long first,
+                     long last,
+                     int heads,
+                     int d,
+                     float* to) {
+  const int n = H ? H : heads, width = D ? D : d;
+  if constexpr (H != 0) {
+    Vec sum[H * D / kVec];
+#pragma GCC unroll 16
+    for (int i = 0; i < H * D / kVec; i++) {
+      sum[i] = vec(to + i * kVec);
+    }
+    for (long j = first; j < last; j++) {
+      if (seen.hidden(j)) {
+        continue;
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < H * D / kVec; i++) {
+        sum[i] += weights[i / (D / kVec) * stride + j - first] *
+                  vec(seen.keys + j * D + i % (D / kVec) * kVec);
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < H * D / kVec; i++) {
+      vec(to + i * kVec) = sum[i];
+    }
+  } else {
+    for (long j = first; j < last; j++) {
+      for (int h = 0; h < n && !seen.hidden(j); h++) {
+        for (int i = 0; i < width; i++) {
+          to[h * width + i] += weights[h * stride + j - first] * seen.keys[j * width + i];
+        }
+      }
+    }
+  }
+}
+
+// key gradient j += sum_h ds[h * kBlock + j] q_h + p[h * kBlock + j] g_h for N keys; ds, p of the
+// first of them.
+template <int H, int D, int N>
+inline void add_to_keys(const float* ds,
+                        const float* p,
+                        const float* q,
+                        const float* g,
+                        int heads,
+                        int d,
+                        float* grads) {
+  const int n = H ? H : heads, width = D ? D : d;
+  for (int i = 0; i < width; i += kVec) {
+    Vec sum[N];
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) {
+      sum[j] = vec(grads + j * width + i);
+    }
+    for (int h = 0; h < n; h++) {
+      const Vec a = vec(q + h * width + i), b = vec(g + h * width + i);
+#pragma GCC unroll 8
+      for (int j = 0; j < N; j++) {
+        sum[j] += ds[h * kBlock + j] * a + p[h * kBlock + j] * b;
+      }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) {
+      vec(grads + j * width + i) = sum[j];
+    }
+  }
+}
+
+// H heads of D values; 0, 0: as many as the arguments say. One thread per row of the batch, which
+// has its keys by columns.
+template <int H, int D>
+void forward(const Attention& a, float* out, float* lse, float* mass) {
+  const int heads = H ? H : a.heads, d = D ? D : a.d;
+  const long stride = a.window + a.T + 3 * kBlock;
+#pragma omp parallel
+  {
+    std::vector<float> scores(static_cast<std::size_t>(heads) * stride);
+    Columns columns[2];
+#pragma omp for schedule(dynamic, 1)
+    for (long b = 0; b < a.batch; b++) {
+      columns[0].set(a.kv + b * a.T * d, a.T, d);
+      if (a.ratio) {
+        columns[1].set(a.rows + b * (a.T / a.ratio) * d, a.T / a.ratio, d);
+      }
+      for (long t = 0; t < a.T; t++) {
+        const long at = (b * a.T + t) * heads;
+        Seen seen[2];
+        const int kinds = seen_from(a, b, t, columns, nullptr, nullptr, seen);
+        long place[3] = {};
+        for (int kind = 0; kind < kinds; kind++) {
+          float* s = scores.data() + place[kind];
+          const long count = seen[kind].count, all = (count + kBlock - 1) / kBlock * kBlock;
+          for (long j = 0; j < all; j += kBlock) {
+            products<H, D>(a.q + at * d, seen[kind], j, heads, d, s + j, stride);
+          }
+          for (int h = 0; h < heads; h++) {
+            for (long j = 0; seen[kind].chosen && j < count; j++) {
+              s[h * stride + j] = seen[kind].chosen[j] ? s[h * stride + j] : kHidden;
+            }
+            std::fill(s + h * stride + count, s + h * stride + all, kHidden);
+          }
+          place[kind + 1] = place[kind] + all;
+        }
+        const long all = place[kinds];
+        for (int h = 0; h < heads; h++) {
+          float* sh = scores.data() + h * stride;
+          float highest[kVec], sums[kVec] = {};
+          std::fill(highest, highest + kVec, a.sink[h]);
+          for (long j = 0; j < all; j += kVec) {
+            for (int i = 0; i < kVec; i++) {
+              highest[i] = highest[i] > sh[j + i] ? highest[i] : sh[j + i];
+            }
+          }
+          const float top = *std::max_element(highest, highest + kVec);
+          for (long j = 0; j < all; j += kVec) {
+            for (int i = 0; i < kVec; i++) {
+              // fast_exp never gives 0, and what it gives far below is slow to reckon with.
+              sh[j + i] = sh[j + i] == kHidden ? 0.0f : fast_exp(sh[j + i] - top);
+              sums[i] += sh[j + i];
+            }
+          }
+          const float sum = std::accumulate(sums, sums + kVec, fast_exp(a.sink[h] - top));
+          const float inverse = 1.0f / sum;
+          for (long j = 0; j < all; j++) {
+            sh[j] *= inverse;
+          }
+          lse[at + h] = top + std::log(sum);
+        }
+        if (mass) {
+          float* m = mass + (b * a.T + t) * (a.T / a.ratio) + a.start[b * a.T + t] / a.ratio;
+          for (int h = 0; h < heads; h++) {
+            for (long j = 0; j < seen[1].count; j++) {
+              m[j] += scores[h * stride + place[1] + j];
+            }
+          }
+        }
+        std::fill(out + at * d, out + (at + heads) * d, 0.0f);
+        for (int kind = 0; kind < kinds; kind++) {
+          add_keys<H, D>(scores.data() + place[kind], stride, seen[kind], 0, seen[kind].count,
+                         heads, d, out + at * d);
+        }
+      }
+    }
+  }
+}
+
+// One thread per row of the batch, so nobody shares a key's gradient.
+template <int H, int D>
+void backward(const Attention& a, const Gradients& to) {
+  const int heads = H ? H : a.heads, d = D ? D : a.d;
+#pragma omp parallel
+  {
+    float my_sink[kHeadsMax] = {};
+    Columns columns[2];
+#pragma omp for schedule(dynamic, 1)
+    for (long b = 0; b < a.batch; b++) {
+      columns[0].set(a.kv + b * a.T * d, a.T, d);
+      if (a.ratio) {
+        columns[1].set(a.rows + b * (a.T / a.ratio) * d, a.T / a.ratio, d);
+      }
+      for (long t = 0; t < a.T; t++) {
+        const long at = (b * a.T + t) * heads;
+        const float *q = a.q + at * d, *g = to.g + at * d, *o = to.out + at * d;
+        float* gq = to.gq + at * d;
+        float delta[kHeadsMax];
+        for (int h = 0; h < heads; h++) {
+          float v = 0;
+          for (int i = 0; i < d; i++) {
+            v += g[h * d + i] * o[h * d + i];
+          }
+          delta[h] = v;
+          my_sink[h] -= fast_exp(a.sink[h] - to.lse[at + h]) * v;
+        }
+        std::fill(gq, gq + heads * d, 0.0f);
+        Seen seen[2];
+        const int kinds = seen_from(a, b, t, columns, to.gkv, to.grows, seen);
+        for (int kind = 0; kind < kinds; kind++) {
+          const Seen& keys = seen[kind];
+          for (long first = 0; first < keys.count; first += kBlock) {
+            const long last = std::min(first + kBlock, keys.count);
+            float p[kHeadsMax * kBlock], ds[kHeadsMax * kBlock];
+            products<H, D>(q, keys, first, heads, d, p, kBlock);
+            products<H, D>(g, keys, first, heads, d, ds, kBlock);
+            for (int h = 0; h < heads; h++) {
+              float *ph = p + h * kBlock, *dh = ds + h * kBlock;
+              for (int j = 0; j < kBlock; j++) {
+                ph[j] = fast_exp(ph[j] - to.lse[at + h]);
+              }
+              for (long j = 0; keys.chosen && j < last - first; j++) {
+                ph[j] = keys.hidden(first + j) ? 0.0f : ph[j];
+              }
+              for (int j = 0; j < kBlock; j++) {
+                dh[j] = ph[j] * (dh[j] - delta[h]);
+              }
+            }
+            add_keys<H, D>(ds, kBlock, keys, first, last, heads, d, gq);
+            long j = first;
+            for (; j + 8 <= last; j += 8) {
+              add_to_keys<H, D, 8>(ds + j - first, p + j - first, q, g, heads, d,
+                                   keys.grads + j * d);
+            }
+            for (; j < last; j++) {
+              add_to_keys<H, D, 1>(ds + j - first, p + j - first, q, g, heads, d,
+                                   keys.grads + j * d);
+            }
+          }
+        }
+      }
+    }
+#pragma omp critical
+    for (int h = 0; h < heads; h++) {
+      to.gsink[h] += my_sink[h];
     }
   }
 }
@@ -402,9 +729,7 @@ void expand_backward(const float* y,
 // both within its document. q [b, t, heads, d] scaled, kv [b, t, d], rows [b, t / ratio, d] (ratio
 // 0: none), start [b, t] int64, sink [heads]; selected [b, t, t / ratio] bytes, only these groups
 // are seen (null: all); out like q, lse [b, t, heads]; mass [b, t, t / ratio] (or null, zeroed by
-// the caller): the probability of each group summed over heads.
-constexpr int kHeadsMax = 8;
-
+// the caller): the probability of each group summed over heads. d is a multiple of 16.
 void attend_forward(const float* q,
                     const float* kv,
                     const float* rows,
@@ -420,84 +745,15 @@ void attend_forward(const float* q,
                     int d,
                     int window,
                     int ratio) {
-#pragma omp parallel
-  {
-    std::vector<float> s(static_cast<std::size_t>(heads) * (window + T + 1));
-    const long stride = window + T + 1;
-#pragma omp for schedule(dynamic, 64) collapse(2)
-    for (long b = 0; b < batch; b++) {
-      for (long t = 0; t < T; t++) {
-        const long begin = start[b * T + t], near = std::max(begin, t - window + 1),
-                   count = t - near + 1;
-        const long far = ratio ? begin / ratio : 0,
-                   far_count = ratio ? std::max(0L, (t + 1) / ratio - far) : 0;
-        const float* qt = q + (b * T + t) * heads * d;
-        const float* k1 = kv + (b * T + near) * d;
-        const float* k2 = ratio ? rows + (b * (T / ratio) + far) * d : nullptr;
-        const std::uint8_t* chosen =
-            ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
-        for (long j = 0; j < count + far_count; j++) {
-          if (j >= count && chosen && !chosen[j - count]) {
-            for (int h = 0; h < heads; h++) {
-              s[h * stride + j] = -1e30f;
-            }
-            continue;
-          }
-          const float* k = j < count ? k1 + j * d : k2 + (j - count) * d;
-          for (int h = 0; h < heads; h++) {
-            float v = 0;
-            for (int i = 0; i < d; i++) {
-              v += qt[h * d + i] * k[i];
-            }
-            s[h * stride + j] = v;
-          }
-        }
-        const long all = count + far_count;
-        float* o = out + (b * T + t) * heads * d;
-        for (int h = 0; h < heads; h++) {
-          float* sh = &s[h * stride];
-          float top = sink[h];
-          for (long j = 0; j < all; j++) {
-            top = std::max(top, sh[j]);
-          }
-          float sum = fast_exp(sink[h] - top);
-          for (long j = 0; j < all; j++) {
-            sum += sh[j] = fast_exp(sh[j] - top);
-          }
-          const float inverse = 1.0f / sum;
-          for (long j = 0; j < all; j++) {
-            sh[j] *= inverse;
-          }
-          lse[(b * T + t) * heads + h] = top + std::log(sum);
-        }
-        if (mass) {
-          float* m = mass + (b * T + t) * (T / ratio) + far;
-          for (int h = 0; h < heads; h++) {
-            for (long j = 0; j < far_count; j++) {
-              m[j] += s[h * stride + count + j];
-            }
-          }
-        }
-        std::fill(o, o + heads * d, 0.0f);
-        for (long j = 0; j < all; j++) {
-          if (j >= count && chosen && !chosen[j - count]) {
-            continue;
-          }
-          const float* k = j < count ? k1 + j * d : k2 + (j - count) * d;
-          for (int h = 0; h < heads; h++) {
-            const float p = s[h * stride + j];
-            for (int i = 0; i < d; i++) {
-              o[h * d + i] += p * k[i];
-            }
-          }
-        }
-      }
-    }
+  const Attention a{q, kv, rows, start, sink, selected, batch, T, heads, d, window, ratio};
+  if (heads == 4 && d == 64) {
+    forward<4, 64>(a, out, lse, mass);
+  } else {
+    forward<0, 0>(a, out, lse, mass);
   }
 }
 
-// gq written; gkv, grows, gsink added (zeroed by the caller). One thread per row of the batch, so
-// nobody shares a key.
+// gq written; gkv, grows, gsink added (zeroed by the caller).
 void attend_backward(const float* q,
                      const float* kv,
                      const float* rows,
@@ -517,64 +773,12 @@ void attend_backward(const float* q,
                      int d,
                      int window,
                      int ratio) {
-#pragma omp parallel
-  {
-    float my_sink[kHeadsMax] = {};
-#pragma omp for schedule(dynamic, 1)
-    for (long b = 0; b < batch; b++) {
-      for (long t = 0; t < T; t++) {
-        const long begin = start[b * T + t], near = std::max(begin, t - window + 1),
-                   count = t - near + 1;
-        const long far = ratio ? begin / ratio : 0,
-                   far_count = ratio ? std::max(0L, (t + 1) / ratio - far) : 0;
-        const long at = (b * T + t) * heads;
-        const float *qt = q + at * d, *gt = g + at * d, *ot = out + at * d;
-        float* gqt = gq + at * d;
-        float delta[kHeadsMax];
-        for (int h = 0; h < heads; h++) {
-          float v = 0;
-          for (int i = 0; i < d; i++) {
-            v += gt[h * d + i] * ot[h * d + i];
-          }
-          delta[h] = v;
-          my_sink[h] -= fast_exp(sink[h] - lse[at + h]) * v;
-        }
-        std::fill(gqt, gqt + heads * d, 0.0f);
-        const std::uint8_t* chosen =
-            ratio && selected ? selected + (b * T + t) * (T / ratio) + far : nullptr;
-        for (long j = 0; j < count + far_count; j++) {
-          if (j >= count && chosen && !chosen[j - count]) {
-            continue;
-          }
-          const long row =
-              j < count ? (b * T + near + j) * d : (b * (T / ratio) + far + j - count) * d;
-          const float* k = (j < count ? kv : rows) + row;
-          float* gk = (j < count ? gkv : grows) + row;
-          float p[kHeadsMax], ds[kHeadsMax];
-          for (int h = 0; h < heads; h++) {
-            float v = 0, w = 0;
-            for (int i = 0; i < d; i++) {
-              v += qt[h * d + i] * k[i], w += gt[h * d + i] * k[i];
-            }
-            p[h] = v, ds[h] = w;
-          }
-          for (int h = 0; h < heads; h++) {
-            p[h] = fast_exp(p[h] - lse[at + h]);
-            ds[h] = p[h] * (ds[h] - delta[h]);
-          }
-          for (int h = 0; h < heads; h++) {
-            for (int i = 0; i < d; i++) {
-              gqt[h * d + i] += ds[h] * k[i];
-              gk[i] += ds[h] * qt[h * d + i] + p[h] * gt[h * d + i];
-            }
-          }
-        }
-      }
-    }
-#pragma omp critical
-    for (int h = 0; h < heads; h++) {
-      gsink[h] += my_sink[h];
-    }
+  const Attention a{q, kv, rows, start, sink, selected, batch, T, heads, d, window, ratio};
+  const Gradients to{out, lse, g, gq, gkv, grows, gsink};
+  if (heads == 4 && d == 64) {
+    backward<4, 64>(a, to);
+  } else {
+    backward<0, 0>(a, to);
   }
 }
 

@@ -25,6 +25,7 @@ FLAGS = [
     "-fno-trapping-math",
     "-fno-signed-zeros",
     "-fassociative-math",
+    "-mprefer-vector-width=512",
     "-freciprocal-math",
 ]
 

@@ -79,7 +79,8 @@ class Stage:
     mode: str = "dense"  # dense | index (only indexers learn) | sparse | drafter
     decays: bool = False  # the learning rate falls to 2 % over this stage
     until: float = 0.0  # ends early when the average loss is below this
-    share: float = 0.0  # of the time, when --minutes limits it; what a stage leaves over goes to the later ones
+    takes_export: bool = False  # a training that goes on from an exported model begins here
+    share: float = 0.0  # weight in the time, when --minutes limits it; what a stage leaves over goes to the later ones
 
 
 M = 1_000_000
@@ -88,12 +89,12 @@ STAGES = [
         "copying", 3 * M, COPYING, 4, 512, until=0.15, share=0.14
     ),  # leaving the plateau takes steps more than tokens: small batches
     Stage("world", 6 * M, WORLD, 8, 1024, share=0.15),
-    Stage("context", 26 * M, CONTEXT, 8, 1024, share=0.25),
-    Stage("settle", 10 * M, CONTEXT, 8, 1024, decays=True, share=0.2),
+    Stage("context", 26 * M, CONTEXT, 8, 1024, takes_export=True, share=0.2),
+    Stage("settle", 10 * M, CONTEXT, 8, 1024, decays=True, share=0.26),
     Stage("long", 2 * M, LONG, 2, 3072, (0.001, 0.0005, 0.0015), decays=True, share=0.06),
-    Stage("index", 1 * M, LONG, 2, 3072, (0.005, 0.003, 0.009), "index", decays=True, share=0.04),
-    Stage("sparse", 2 * M, LONG, 2, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True, share=0.06),
-    Stage("drafter", 6 * M, WORLD, 8, 1024, (0.005, 0.003, 0.003), "drafter", decays=True, share=0.1),
+    Stage("index", 1 * M, LONG, 2, 3072, (0.005, 0.003, 0.009), "index", decays=True, share=0.06),
+    Stage("sparse", 2 * M, LONG, 2, 3072, (0.0007, 0.0003, 0.0009), "sparse", decays=True, share=0.07),
+    Stage("drafter", 6 * M, WORLD, 8, 1024, (0.005, 0.003, 0.003), "drafter", decays=True, share=0.12),
 ]
 
 
@@ -287,13 +288,13 @@ class Trainer:
         return True
 
     def start_from(self, folder):
-        """Goes on from an exported model, whose copying stage is behind it."""
+        """Goes on from an exported model, which knows its world."""
         import export
 
         weights = export.dequantised(folder)
         export.read_back(self.model, weights, False)
         export.read_back(self.drafter, weights, True)
-        self.stage_number = 1
+        self.stage_number = next(i for i, s in enumerate(self.stages) if s.takes_export)
         self.say(f"starting from {folder}")
 
     # -- stages
