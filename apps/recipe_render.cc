@@ -52,8 +52,8 @@ std::string as_json(const recipe::Request& request,
 Result<void> render(const Flags& flags) {
   GALLEY_TRY(const std::string body, read_input(flags.file));
   GALLEY_TRY(const recipe::Request request, flags.request.parse(body));
-  const recipe::Prompt prompt = recipe::render(request.conversation, request.version);
-  if (!flags.tokens && !flags.json) {
+  const recipe::Prompt prompt = recipe::render(request);
+  if (!flags.tokens && !flags.json && prompt.ids.empty()) {
     fmt::print("{}\n", prompt_text(prompt, use_colour()));
     return {};
   }

@@ -33,8 +33,8 @@ inline void fuzz_request(Protocol protocol, std::span<const std::uint8_t> data) 
     GALLEY_ASSERT(!request.error().where.empty());
     return;
   }
-  const Prompt prompt = render(request->conversation, request->version);
-  GALLEY_ASSERT(!prompt.text.empty());
+  const Prompt prompt = render(*request);
+  GALLEY_ASSERT(!prompt.text.empty() || !prompt.ids.empty());
   std::size_t done = 0;
   for (const ControlSpan& span : prompt.controls) {
     GALLEY_ASSERT(span.begin >= done);

@@ -71,7 +71,7 @@ galley_code galley_error_create(galley_code code,
     GALLEY_TRY(const std::string_view text, view(message, message_size, "message"));
     GALLEY_TRY(const Code kind, code_from(code));
     GALLEY_TRY(const recipe::Protocol words,
-               enum_of(protocol, recipe::Protocol::kMessages, "protocol"));
+               enum_of(protocol, recipe::Protocol::kCompletions, "protocol"));
     *out = make_error(Error{kind, std::string(text), {}}, {.protocol = words}).release();
     return {};
   });
@@ -292,7 +292,7 @@ galley_code galley_request_parse(galley_protocol protocol,
                                  const galley_options* options,
                                  galley_request** out,
                                  galley_error** error) {
-  const bool known = protocol >= GALLEY_CHAT && protocol <= GALLEY_MESSAGES;
+  const bool known = protocol >= GALLEY_CHAT && protocol <= GALLEY_COMPLETIONS;
   const Dialect dialect{
       known ? static_cast<recipe::Protocol>(protocol) : recipe::Protocol::kChat,
       options == nullptr ? recipe::Compat::kGalley : options->options.compat,
@@ -300,7 +300,7 @@ galley_code galley_request_parse(galley_protocol protocol,
   return guarded(error, dialect, [&]() -> Result<void> {
     GALLEY_CHECK_OK(require(out != nullptr, "out is NULL"));
     GALLEY_TRY(const recipe::Protocol kind,
-               enum_of(protocol, recipe::Protocol::kMessages, "protocol"));
+               enum_of(protocol, recipe::Protocol::kCompletions, "protocol"));
     GALLEY_TRY(const std::string_view text, view(body, body_size, "body"));
     GALLEY_TRY(recipe::Request request,
                recipe::parse_request(
@@ -363,6 +363,7 @@ galley_code galley_request_sampling(const galley_request* request, galley_sampli
             .top_logprobs = sampling.top_logprobs.value_or(-1),
             .logit_bias = request->logit_bias.empty() ? nullptr : request->logit_bias.data(),
             .logit_bias_count = request->logit_bias.size(),
+            .min_p = sampling.min_p,
         },
         out);
   });
@@ -402,7 +403,7 @@ galley_code galley_request_stop_ids(const galley_request* request,
     GALLEY_CHECK_OK(require(tokenizer != nullptr, "tokenizer is NULL"));
     GALLEY_CHECK_OK(require(out != nullptr, "out is NULL"));
     GALLEY_TRY(std::vector<galley::TokenId> ids,
-               tokenizer->vocabulary->stop_ids(request->request->version));
+               tokenizer->vocabulary->stop_ids(*request->request));
     *out = new galley_ids{std::move(ids)};
     return {};
   });
@@ -417,7 +418,7 @@ galley_code galley_request_render(const galley_request* request,
     GALLEY_CHECK_OK(require(request != nullptr, "request is NULL"));
     GALLEY_CHECK_OK(require(out != nullptr, "out is NULL"));
     const recipe::Request& source = *request->request;
-    *out = make_prompt(recipe::render(source.conversation, source.version), source.version);
+    *out = make_prompt(recipe::render(source), source.version);
     return {};
   });
 }

@@ -24,12 +24,12 @@ Result<std::vector<TokenId>> Vocabulary::encode(const recipe::Prompt& prompt,
   return found->encoder->encode(prompt);
 }
 
-Result<std::vector<TokenId>> Vocabulary::stop_ids(recipe::ModelVersion version) const {
-  const Result<Side>& found = side(version);
+Result<std::vector<TokenId>> Vocabulary::stop_ids(const recipe::Request& request) const {
+  const Result<Side>& found = side(request.version);
   if (!found) {
     return std::unexpected(found.error());
   }
-  return std::vector<TokenId>{found->controls[recipe::Control::kEos]};
+  return recipe::stop_ids(request, found->controls, *tokenizer_);
 }
 
 }  // namespace galley::bindings

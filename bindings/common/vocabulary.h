@@ -29,7 +29,7 @@ class Vocabulary {
   [[nodiscard]] Result<std::vector<TokenId>> encode(const recipe::Prompt& prompt,
                                                     recipe::ModelVersion version) const;
   // Ids that end the model's turn. Error: as encode().
-  [[nodiscard]] Result<std::vector<TokenId>> stop_ids(recipe::ModelVersion version) const;
+  [[nodiscard]] Result<std::vector<TokenId>> stop_ids(const recipe::Request& request) const;
 
  private:
   struct Side {

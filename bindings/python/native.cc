@@ -319,6 +319,7 @@ void bind_sampling(nb::module_& m) {
       .def_ro("presence_penalty", &recipe::Sampling::presence_penalty)
       .def_ro("frequency_penalty", &recipe::Sampling::frequency_penalty)
       .def_ro("top_k", &recipe::Sampling::top_k)
+      .def_ro("min_p", &recipe::Sampling::min_p)
       .def_ro("logit_bias", &recipe::Sampling::logit_bias, "Pairs of token id and bias.");
 }
 
@@ -396,7 +397,7 @@ PyRequest parse(std::string_view protocol,
 
 PyPrompt render(const PyRequest& self) {
   const nb::gil_scoped_release unlocked;
-  return {recipe::render(self.request->conversation, self.request->version), self.request->version};
+  return {recipe::render(*self.request), self.request->version};
 }
 
 std::int64_t max_tokens(const PyRequest& self,
@@ -421,7 +422,8 @@ std::optional<std::pair<std::string, std::string>> constraint(const PyRequest& s
 void bind_request(nb::module_& m) {
   nb::class_<PyRequest>(m, "Request", "A request, completely validated.")
       .def_static("parse", &parse, "protocol"_a, "body"_a, "options"_a = nb::none(),
-                  nb::sig("def parse(protocol: typing.Literal['chat', 'responses', 'messages'], "
+                  nb::sig("def parse(protocol: typing.Literal['chat', 'responses', 'messages', "
+                          "'completions'], "
                           "body: bytes | str, options: Options | None = None) -> Request"),
                   "Reads a request body. Raises RequestError, which holds the whole answer.")
       .def("render", &render, "The prompt as text.")
@@ -440,7 +442,7 @@ Raises RequestError when the request does not fit the context.)")
       .def(
           "stop_ids",
           [](const PyRequest& self, const PyTokenizer& tokenizer) {
-            return to_list(value_or_raise(tokenizer.vocabulary->stop_ids(self.request->version)));
+            return to_list(value_or_raise(tokenizer.vocabulary->stop_ids(*self.request)));
           },
           "tokenizer"_a, nb::sig("def stop_ids(self, tokenizer: Tokenizer) -> list[int]"),
           "Ids that end the model's turn; they are not fed to the reply.")

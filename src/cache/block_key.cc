@@ -4,11 +4,10 @@
 #include <bit>
 #include <fmt/format.h>
 #include <iterator>
-#include <memory>
-#include <openssl/evp.h>
 #include <string_view>
 
 #include "base/check.h"
+#include "cache/sha256.h"
 
 namespace galley::cache {
 namespace {
@@ -25,41 +24,32 @@ enum class Tag : std::uint8_t {
   kImage = 6,
 };
 
-class Sha256 {
+// Tagged fields -> key.
+class KeyHash {
  public:
-  Sha256() { GALLEY_ASSERT(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1); }
-
   void add(Tag tag, std::span<const std::byte> bytes) {
     const std::uint64_t size = bytes.size();
-    raw(std::as_bytes(std::span(&tag, 1)));
-    raw(std::as_bytes(std::span(&size, 1)));
-    raw(bytes);
+    hash_.add(std::as_bytes(std::span(&tag, 1)));
+    hash_.add(std::as_bytes(std::span(&size, 1)));
+    hash_.add(bytes);
   }
   void add(Tag tag, std::string_view text) { add(tag, std::as_bytes(std::span(text))); }
 
   [[nodiscard]] BlockKey key() {
-    std::array<unsigned char, 32> digest{};
-    GALLEY_ASSERT(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1);
+    const Sha256Digest digest = hash_.digest();
     BlockKey key;
-    std::ranges::copy(std::as_bytes(std::span(digest)).first(key.bytes.size()), key.bytes.begin());
+    std::ranges::copy(std::span(digest).first(key.bytes.size()), key.bytes.begin());
     return key;
   }
 
  private:
-  void raw(std::span<const std::byte> bytes) {
-    GALLEY_ASSERT(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
-  }
-
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-  };
-  std::unique_ptr<EVP_MD_CTX, Free> context_{EVP_MD_CTX_new()};
+  Sha256 hash_;
 };
 
 }  // namespace
 
 BlockKey root_key(const KeyScope& scope) {
-  Sha256 hash;
+  KeyHash hash;
   hash.add(Tag::kLayout, scope.layout);
   hash.add(Tag::kWeights, scope.weights);
   hash.add(Tag::kSalt, scope.salt);
@@ -70,7 +60,7 @@ BlockKey next_key(const BlockKey& parent,
                   std::span<const TokenId> tokens,
                   std::span<const BlockImage> images) {
   GALLEY_ASSERT(tokens.size() == kBlockTokens);
-  Sha256 hash;
+  KeyHash hash;
   hash.add(Tag::kParent, parent.bytes);
   hash.add(Tag::kTokens, std::as_bytes(tokens));
   for (const BlockImage& image : images) {

@@ -234,21 +234,11 @@ class Reader {
     GALLEY_TRY(s.top_logprobs, body_.natural("top_logprobs", kByteMax));
     GALLEY_TRY(s.max_tokens, body_.natural("max_tokens", kWordMax));
     GALLEY_TRY(s.n, body_.natural("n", kByteMax));
-    GALLEY_TRY(s.seed, seed());
+    GALLEY_TRY(s.seed, read_seed(body_));
     GALLEY_TRY(s.temperature, body_.real("temperature"));
     GALLEY_TRY(s.top_p, body_.real("top_p"));
     GALLEY_TRY(out.stops, read_stops(body_, "stop"));
     return {};
-  }
-
-  // A negative seed is told as one that is too large is; the reference refuses it as no u64.
-  Result<std::optional<std::uint64_t>> seed() {
-    const Json* const value = body_.find("seed");
-    if (value != nullptr && value->int64() != nullptr && *value->int64() < 0) {
-      const Path body;
-      return seed_out_of_range(body.member("seed"));
-    }
-    return body_.natural("seed", kNaturalMax);
   }
 
   Result<void> read_stream(ChatBody& out) {
@@ -365,16 +355,10 @@ class Reader {
       out.sampling.max_tokens_key = "max_completion_tokens";
     }
     GALLEY_TRY(out.sampling.top_k, body_.natural("top_k", kWordMax));
-    GALLEY_TRY(std::optional<std::string> user_id, body_.text("user_id"));
-    GALLEY_TRY(std::optional<std::string> user, body_.text("user"));
-    if (user_id) {
-      GALLEY_CHECK_OK(check_user(*user_id, true, body_.at().member("user_id")));
-    } else if (user) {
-      GALLEY_CHECK_OK(check_user(*user, false, body_.at().member("user")));
-    }
-    out.user = std::move(user_id).value_or(std::move(user).value_or(""));
+    GALLEY_TRY(out.sampling.min_p, body_.real("min_p"));
+    GALLEY_TRY(out.user, read_user(body_));
     GALLEY_CHECK_OK(read_modalities());
-    GALLEY_CHECK_OK(read_logit_bias(out));
+    GALLEY_TRY(out.logit_bias, read_logit_bias(body_));
     // Asks for what happens anyway: the prefix cache needs no key.
     body_.expect({"prompt_cache_key", "prompt_cache_retention"});
     body_.note_unread(notes_);
@@ -393,41 +377,6 @@ class Reader {
       if (*name != kKnown[0]) {
         return unknown_value(*name, kKnown, at.element(i));
       }
-    }
-    return {};
-  }
-
-  Result<void> read_logit_bias(ChatBody& out) {
-    constexpr float kBiasMax = 100.0F;
-    Json* const value = body_.find("logit_bias");
-    if (value == nullptr) {
-      return {};
-    }
-    const Path at = body_.at().member("logit_bias");
-    GALLEY_TRY(const Fields bias, Fields::open(*value, at));
-    if (bias.members().size() > kLogitBiasCountMax) {
-      return invalid("Too many entries in logit_bias: " + std::to_string(bias.members().size()) +
-                         ", the limit is " + std::to_string(kLogitBiasCountMax) + ".",
-                     at);
-    }
-    for (const JsonMember& member : bias.members()) {
-      TokenId token{};
-      const char* const end = member.key.data() + member.key.size();
-      const auto [stop, error] = std::from_chars(member.key.data(), end, token);
-      if (member.key.empty() || error != std::errc{} || stop != end) {
-        return invalid("Invalid token id in logit_bias: '" + std::string(clipped(member.key)) +
-                           "'. Expected an integer in decimal digits.",
-                       at);
-      }
-      const std::optional<double> amount = member.value.number();
-      if (!amount) {
-        return wrong_type(member.value, "a number", at.member(member.key));
-      }
-      if (!(*amount >= -kBiasMax && *amount <= kBiasMax)) {
-        return invalid("Invalid logit_bias value, the valid range of logit_bias is [-100, 100]",
-                       at.member(member.key));
-      }
-      out.logit_bias.emplace_back(token, static_cast<float>(*amount));
     }
     return {};
   }

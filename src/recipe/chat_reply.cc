@@ -33,22 +33,6 @@ std::string_view broken_call_member(FinishReason reason) {
   return reason == FinishReason::kBrokenCall ? ",\"broken_tool_call\":true" : "";
 }
 
-void append_usage(const Usage& usage, std::string& out) {
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
-                 R"("prompt_tokens_details":{{"cached_tokens":{}}})",
-                 usage.prompt_tokens, usage.completion_tokens,
-                 usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
-  if (usage.reasoning_tokens) {
-    fmt::format_to(std::back_inserter(out),
-                   R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})",
-                   *usage.reasoning_tokens);
-  }
-  fmt::format_to(std::back_inserter(out),
-                 R"(,"prompt_cache_hit_tokens":{},"prompt_cache_miss_tokens":{}}})",
-                 usage.cached_tokens, usage.prompt_tokens - usage.cached_tokens);
-}
-
 bool starts_in_reasoning(const OutputFormat& output) {
   return output.thinking && (output.stage == StartStage::kReasoningStart ||
                              output.stage == StartStage::kReasoningContinuation);
@@ -161,11 +145,11 @@ class ChatStream final : public StreamEncoder {
     out_.append(content_begin_).append(content_end_).append("},\"logprobs\":null");
     out_.append(",\"finish_reason\":\"").append(finish_name(finished.reason)).append("\"");
     out_.append(broken_call_member(finished.reason)).append("}],\"usage\":");
-    append_usage(finished.usage, out_);
+    append_openai_usage(finished.usage, out_);
     out_.append("}\n\n");
     if (info_.usage_chunk && include_usage_) {
       out_.append(head_).append("],\"usage\":");
-      append_usage(finished.usage, out_);
+      append_openai_usage(finished.usage, out_);
       out_.append("}\n\n");
     }
     out_.append("data: [DONE]\n\n");
@@ -242,7 +226,7 @@ class ChatWhole final : public WholeEncoder {
     append_logprob_lists(out);
     out.append(",\"finish_reason\":\"").append(finish_name(reason_)).append("\"");
     out.append(broken_call_member(reason_)).append("}],\"usage\":");
-    append_usage(usage_, out);
+    append_openai_usage(usage_, out);
     out.append(",\"system_fingerprint\":");
     if (fingerprint_) {
       append_json_string(*fingerprint_, out);

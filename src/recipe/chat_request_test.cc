@@ -211,7 +211,7 @@ TEST(ChatRequest, ChecksRunInTheReferencesOrder) {
 TEST(ChatRequest, SamplingThatWasSentIsHonoured) {
   const std::string body = with(
       R"(,"temperature":0.25,"top_p":0.5,"n":3,"presence_penalty":1,"frequency_penalty":-1,)"
-      R"("top_k":40,"logit_bias":{"128821":-100,"7":2.5},"max_completion_tokens":11,"user":"u 1")");
+      R"("top_k":40,"min_p":0.5,"logit_bias":{"128821":-100,"7":2.5},"max_completion_tokens":11,"user":"u 1")");
   const Request ours = parsed(body);
   EXPECT_EQ(ours.sampling.temperature, 0.25F);
   EXPECT_EQ(ours.sampling.top_p, 0.5F);
@@ -219,6 +219,7 @@ TEST(ChatRequest, SamplingThatWasSentIsHonoured) {
   EXPECT_EQ(ours.sampling.presence_penalty, 1.0F);
   EXPECT_EQ(ours.sampling.frequency_penalty, -1.0F);
   EXPECT_EQ(ours.sampling.top_k, 40);
+  EXPECT_EQ(ours.sampling.min_p, 0.5F);
   EXPECT_EQ(ours.sampling.logit_bias,
             (std::vector<std::pair<TokenId, float>>{{128821, -100.0F}, {7, 2.5F}}));
   EXPECT_EQ(ours.sampling.max_tokens, 11);
@@ -259,6 +260,8 @@ TEST(ChatRequest, ExtensionsAreChecked) {
            "digits."},
           {with(R"(,"logit_bias":{"1":101})"),
            "logit_bias.1: Invalid logit_bias value, the valid range of logit_bias is [-100, 100]"},
+          {with(R"(,"min_p":1.5)"),
+           "min_p: Invalid min_p value, the valid range of min_p is [0, 1]"},
           {with(R"(,"top_k":2147483648)"),
            "top_k: Invalid top_k value, the valid range of top_k is [0, 2147483647]"},
           {with(R"(,"user_id":"a b")"),

@@ -43,6 +43,10 @@ enum class Control : std::uint8_t {
 };
 inline constexpr std::size_t kControlCount = 21;
 
+// Around a gap to fill; a vocabulary has all of them or cannot fill gaps.
+inline constexpr std::array kGapControls = {Control::kFimBegin, Control::kFimHole,
+                                            Control::kFimEnd};
+
 [[nodiscard]] std::string_view spelling(Control control);
 
 // Ids of the control tokens in one vocabulary.

@@ -9,7 +9,7 @@
 #include <vector>
 
 // What the model said, free of any protocol (spec recipe 3.3). The output parser makes these, the
-// encoders of the three protocols turn them into replies.
+// encoders of the protocols turn them into replies.
 namespace galley::recipe {
 
 struct TopLogprob {

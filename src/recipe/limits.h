@@ -16,6 +16,7 @@ inline constexpr std::size_t kToolNameBytesMax = 128;   // reference
 inline constexpr int kTopLogprobsMax = 20;              // reference
 inline constexpr std::int64_t kMaxTokensMax = 393'216;  // reference: upper bound of max_tokens
 
+inline constexpr std::int64_t kDefaultMaxTokensCompletion = 4'096;   // the hosted service's limit
 inline constexpr std::int64_t kDefaultMaxTokensChat = 8'192;         // no thinking
 inline constexpr std::int64_t kDefaultMaxTokensThinking = 65'536;    // thinking
 inline constexpr std::int64_t kDefaultMaxTokensMaxEffort = 131'072;  // thinking at effort max

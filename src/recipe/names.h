@@ -18,8 +18,8 @@ template <class Enum>
 inline constexpr std::array<std::string_view, 0> kNames{};
 
 template <>
-inline constexpr std::array<std::string_view, 3> kNames<Protocol> = {"chat", "responses",
-                                                                     "messages"};
+inline constexpr std::array<std::string_view, 4> kNames<Protocol> = {"chat", "responses",
+                                                                     "messages", "completions"};
 template <>
 inline constexpr std::array<std::string_view, 2> kNames<ModelVersion> = {"v4", "v4.1"};
 template <>
@@ -67,7 +67,7 @@ template <class Enum>
 }
 
 // A last enum value is the last name.
-static_assert(name_of(Protocol::kMessages) == kNames<Protocol>.back());
+static_assert(name_of(Protocol::kCompletions) == kNames<Protocol>.back());
 static_assert(name_of(ModelVersion::kV41) == kNames<ModelVersion>.back());
 static_assert(name_of(Compat::kRecipe02) == kNames<Compat>.back());
 static_assert(name_of(Effort::kMax) == kNames<Effort>.back());

@@ -77,10 +77,10 @@ bool begins_anew(const Request& request) {
 }
 
 // Stop strings match whatever spells them. Tool markup is more than text where the request has to
-// do with tools, or comes as ids; what it did not ask for is dropped.
+// do with tools, or comes as ids; what it did not ask for is dropped. A completion is plain text.
 MarkerRules marker_rules(const Request& request, bool by_spelling) {
-  const bool markup =
-      request.output.parse_tool_calls || !by_spelling || !request.conversation.tools.empty();
+  const bool markup = !request.completion && (request.output.parse_tool_calls || !by_spelling ||
+                                              !request.conversation.tools.empty());
   return {.stop = {.any_kind = true},
           .newline_stop = {.any_kind = true, .needs_text = true},
           .markup = markup,

@@ -110,6 +110,9 @@ PromptEncoder::PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer,
 PromptEncoder::~PromptEncoder() = default;
 
 std::vector<TokenId> PromptEncoder::encode(const Prompt& prompt) {
+  if (!prompt.ids.empty()) {
+    return prompt.ids;
+  }
   const std::string_view text = prompt.text;
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3);

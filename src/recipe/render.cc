@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "recipe/json.h"
 #include "recipe/prompt.h"
+#include "recipe/tokenizer.h"
 
 namespace galley::recipe {
 namespace {
@@ -651,6 +652,33 @@ class Renderer {
 
 Prompt render(const Conversation& conversation, ModelVersion version) {
   return Renderer(conversation, version).run();
+}
+
+Prompt render(const Request& request) {
+  if (!request.completion) {
+    return render(request.conversation, request.version);
+  }
+  const Completion& completion = *request.completion;
+  return completion.prompt_ids.empty() ? render_fim(completion.prompt, completion.suffix)
+                                       : Prompt{.ids = completion.prompt_ids};
+}
+
+std::vector<TokenId> stop_ids(const Request& request,
+                              const ControlIds& controls,
+                              const Tokenizer& tokenizer) {
+  std::vector<TokenId> stops = {controls[Control::kEos]};
+  if (!request.completion) {
+    return stops;
+  }
+  if (const auto end_of_text = tokenizer.find_added("<|EOT|>")) {
+    stops.push_back(*end_of_text);
+  }
+  for (const Control token : kGapControls) {
+    if (controls[token] != ControlIds::kAbsent) {
+      stops.push_back(controls[token]);
+    }
+  }
+  return stops;
 }
 
 Prompt render_fim(std::string_view prefix, std::string_view suffix) {

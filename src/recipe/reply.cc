@@ -54,31 +54,10 @@ std::string_view openai_code(Compat compat, const Error& error) {
                                                             : shape_of(error.code).openai_code;
 }
 
-// Shortest decimal that is this float again, with a point or an exponent.
-void append_float(float value, std::string& out) {
-  if (!std::isfinite(value)) {
-    out.append("-9999.0");  // how OpenAI writes "as good as impossible"
-    return;
-  }
-  char digits[32];
-  const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
-  const std::string_view text(std::begin(digits), end.ptr);
-  out.append(text);
-  if (text.find_first_of(".e") == std::string_view::npos) {
-    out.append(".0");
-  }
-}
-
 // `"token":...,"logprob":...,"bytes":[...]`
 void append_token(std::string_view token, float logprob, std::string& out) {
   out.append("\"token\":\"");
-  if (simdjson::validate_utf8(token.data(), token.size())) {
-    append_json_escaped(token, out);
-  } else {
-    for (const char byte : token) {
-      fmt::format_to(std::back_inserter(out), "\\\\x{:02x}", static_cast<unsigned char>(byte));
-    }
-  }
+  append_token_text(token, out);
   out.append("\",\"logprob\":");
   append_float(logprob, out);
   out.append(",\"bytes\":[");
@@ -107,6 +86,46 @@ void append_int(std::int64_t value, std::string& out) {
   char digits[24];
   const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
   out.append(std::begin(digits), end.ptr);
+}
+
+void append_float(float value, std::string& out) {
+  if (!std::isfinite(value)) {
+    out.append("-9999.0");
+    return;
+  }
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
+  const std::string_view text(std::begin(digits), end.ptr);
+  out.append(text);
+  if (text.find_first_of(".e") == std::string_view::npos) {
+    out.append(".0");
+  }
+}
+
+void append_token_text(std::string_view token, std::string& out) {
+  if (simdjson::validate_utf8(token.data(), token.size())) {
+    append_json_escaped(token, out);
+    return;
+  }
+  for (const char byte : token) {
+    fmt::format_to(std::back_inserter(out), "\\\\x{:02x}", static_cast<unsigned char>(byte));
+  }
+}
+
+void append_openai_usage(const Usage& usage, std::string& out) {
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
+                 R"("prompt_tokens_details":{{"cached_tokens":{}}})",
+                 usage.prompt_tokens, usage.completion_tokens,
+                 usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+  if (usage.reasoning_tokens) {
+    fmt::format_to(std::back_inserter(out),
+                   R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})",
+                   *usage.reasoning_tokens);
+  }
+  fmt::format_to(std::back_inserter(out),
+                 R"(,"prompt_cache_hit_tokens":{},"prompt_cache_miss_tokens":{}}})",
+                 usage.cached_tokens, usage.prompt_tokens - usage.cached_tokens);
 }
 
 void append_logprobs(std::span<const TokenLogprob> logprobs, std::string& out) {
@@ -160,6 +179,8 @@ std::unique_ptr<StreamEncoder> StreamEncoder::create(const Request& request,
       return make_responses_stream(request, std::move(info), out);
     case Protocol::kMessages:
       return make_messages_stream(request, std::move(info), out);
+    case Protocol::kCompletions:
+      return make_completions_stream(request, info, out);
     case Protocol::kChat:
       break;
   }
@@ -172,6 +193,8 @@ std::unique_ptr<WholeEncoder> WholeEncoder::create(const Request& request, Reply
       return make_responses_whole(request, std::move(info));
     case Protocol::kMessages:
       return make_messages_whole(request, std::move(info));
+    case Protocol::kCompletions:
+      return make_completions_whole(request, info);
     case Protocol::kChat:
       break;
   }

@@ -9,8 +9,8 @@
 #include "recipe/event.h"
 #include "recipe/request.h"
 
-// Events -> bytes of the three protocols, streamed (SSE) or whole (spec
-// recipe 6.1, 6.3, 6.5, 6.7, 6.8).
+// Events -> bytes of the protocols, streamed (SSE) or whole (spec
+// recipe 6.1, 6.3, 6.5, 6.7 to 6.9).
 namespace galley::recipe {
 
 // Random part of generated ids: 20 characters of [A-Za-z0-9]. An interface so that tests and
@@ -22,7 +22,7 @@ class IdSource {
 };
 
 struct ReplyInfo {
-  std::string id;            // "chatcmpl-...", "resp_...", "msg_..."
+  std::string id;            // what new_reply_id() made
   std::int64_t created_s{};  // Unix time
   IdSource* call_ids{};      // not owned, never null
   // Says when a Response was completed. Not owned; null: when it was created.

@@ -10,7 +10,7 @@
 #include "recipe/reply.h"
 #include "recipe/request.h"
 
-// What the encoders of the three protocols share. Internal to the reply encoders.
+// What the encoders of the protocols share. Internal to the reply encoders.
 //
 // Encoders append JSON text straight to one string: a streamed token must not cost an allocation.
 namespace galley::recipe {
@@ -30,6 +30,13 @@ class CallIds {
 };
 
 void append_int(std::int64_t value, std::string& out);
+// Shortest decimal that is this float again, with a point or an exponent; -9999.0 for what is not
+// finite, which is how OpenAI writes "as good as impossible".
+void append_float(float value, std::string& out);
+// The bytes of a token inside a JSON string: text, or \\xNN for every byte where they are no UTF-8.
+void append_token_text(std::string_view token, std::string& out);
+// The usage object of Chat Completions and Completions (spec 6.1).
+void append_openai_usage(const Usage& usage, std::string& out);
 // Elements of a log-probability list, without the brackets, comma-separated.
 void append_logprobs(std::span<const TokenLogprob> logprobs, std::string& out);
 // `{"message":...,"type":...,"param":...,"code":...}`
@@ -46,6 +53,10 @@ std::unique_ptr<StreamEncoder> make_chat_stream(const Request& request,
                                                 ReplyInfo info,
                                                 std::string& out);
 std::unique_ptr<WholeEncoder> make_chat_whole(const Request& request, ReplyInfo info);
+std::unique_ptr<StreamEncoder> make_completions_stream(const Request& request,
+                                                       const ReplyInfo& info,
+                                                       std::string& out);
+std::unique_ptr<WholeEncoder> make_completions_whole(const Request& request, const ReplyInfo& info);
 std::unique_ptr<StreamEncoder> make_messages_stream(const Request& request,
                                                     ReplyInfo info,
                                                     std::string& out);

@@ -1,4 +1,4 @@
-// Goal: the bytes that clients of the three protocols get (spec recipe 6.1 to 6.8). Method: exact
+// Goal: the bytes that clients of each protocol get (spec recipe 6.1 to 6.9). Method: exact
 // frames for small replies, and for every recorded reply a client's view of the stream, put
 // together event by event, against the whole body.
 
@@ -337,6 +337,16 @@ void expect_same_object(const Json& a, const Json& b) {
   }
 }
 
+std::string text_of_completions(const std::vector<Frame>& frames) {
+  std::string text;
+  for (const Frame& frame : frames) {
+    if (const Json* const choices = frame.data.find("choices")) {
+      text += *choices->array()->front().find("text")->string();
+    }
+  }
+  return text;
+}
+
 void expect_stream_equals_body(Protocol protocol, const Replies& replies) {
   const std::vector<Frame> frames = frames_of(replies.stream);
   Result<Json> body = parse_json(replies.body);
@@ -351,6 +361,10 @@ void expect_stream_equals_body(Protocol protocol, const Replies& replies) {
       break;
     case Protocol::kResponses:
       EXPECT_EQ(to_json(assemble_responses(frames)), to_json(*body));
+      break;
+    case Protocol::kCompletions:
+      EXPECT_EQ(text_of_completions(frames),
+                *body->find("choices")->array()->front().find("text")->string());
       break;
   }
 }
@@ -821,6 +835,104 @@ TEST(Reply, C015_RecordedTokensCutAnywhereEqualTheWholeBody) {
       expect_stream_equals_body(protocol, replies);
     }
   }
+}
+
+Request completion_of(std::string prompt, bool echo = false) {
+  Request request;
+  request.protocol = Protocol::kCompletions;
+  request.model = "m";
+  request.completion = Completion{.prompt = std::move(prompt), .echo = echo};
+  request.output.stage = StartStage::kContentContinuation;
+  return request;
+}
+
+constexpr std::string_view kCompletionHead =
+    R"({"id":"r1","object":"text_completion","created":5,"model":"m","choices":[)";
+constexpr std::string_view kCompletionUsage =
+    R"({"prompt_tokens":3000,"completion_tokens":2,"total_tokens":3002,)"
+    R"("prompt_tokens_details":{"cached_tokens":2560},"prompt_cache_hit_tokens":2560,)"
+    R"("prompt_cache_miss_tokens":440})";
+
+TEST(Reply, CompletionsWholeAndStreamed) {
+  const auto frame = [](std::string_view text) {
+    return fmt::format(
+        "data: {}{{\"text\":\"{}\",\"index\":0,\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
+        kCompletionHead, text);
+  };
+  // The first line break belongs to the text, and so does what looks like a call.
+  const Replies replies =
+      replies_to(completion_of("p"), {"\na", "<｜DSML｜ b"}, SourceFinish::kLength);
+  expect_stream_equals_body(Protocol::kCompletions, replies);
+  EXPECT_EQ(replies.stream,
+            frame("\\na") + frame("<｜DSML｜ b") +
+                fmt::format("data: {}{{\"text\":\"\",\"index\":0,\"logprobs\":null,"
+                            "\"finish_reason\":\"length\"}}],\"usage\":{}}}\n\ndata: [DONE]\n\n",
+                            kCompletionHead, kCompletionUsage));
+  EXPECT_EQ(replies.body,
+            fmt::format("{}{{\"text\":\"\\na<｜DSML｜ b\",\"index\":0,\"logprobs\":null,"
+                        "\"finish_reason\":\"length\"}}],\"usage\":{}}}",
+                        kCompletionHead, kCompletionUsage));
+}
+
+TEST(Reply, CompletionsEchoTheirPromptFirst) {
+  const Replies replies = replies_to(completion_of("pré", true), {"a", "b"});
+  expect_stream_equals_body(Protocol::kCompletions, replies);
+  EXPECT_NE(replies.body.find("\"text\":\"préab\""), std::string::npos) << replies.body;
+  EXPECT_TRUE(
+      replies.stream.starts_with(fmt::format("data: {}{{\"text\":\"pré\",", kCompletionHead)))
+      << replies.stream;
+}
+
+TEST(Reply, CompletionsThatBreakOffSayNothingOfTheirEnd) {
+  Request request = completion_of("p");
+  request.include_usage = true;
+  std::string out;
+  FixedIds ids;
+  const auto stream =
+      StreamEncoder::create(request, {.id = "r1", .created_s = 5, .call_ids = &ids}, out);
+  stream->on_event(Started{});
+  stream->on_event(ContentText{.text = "a"});
+  stream->keep_alive();
+  stream->fail({.code = Code::kUnavailable, .what = "gone"});
+  stream->fail({.code = Code::kUnavailable, .what = "again"});
+  stream->on_event(ContentText{.text = "b"});
+  EXPECT_EQ(out, fmt::format("data: {}{{\"text\":\"a\",\"index\":0,\"logprobs\":null,"
+                             "\"finish_reason\":null}}],\"usage\":null}}\n\n: keep-alive\n\n"
+                             "data: {{\"error\":{{\"message\":\"gone\",\"type\":"
+                             "\"service_unavailable\",\"param\":null,\"code\":"
+                             "\"service_unavailable\"}}}}\n\n",
+                             kCompletionHead));
+}
+
+TEST(Reply, LogprobsOfCompletionsAreFourLists) {
+  const auto tokenizer = v4_tokenizer_for_test(ModelVersion::kV41);
+  ASSERT_TRUE(tokenizer) << to_string(tokenizer.error());
+  std::vector<TokenId> ids;
+  (*tokenizer)->encode("é b", ids);
+  std::vector<TokenLogprob> logprobs;
+  for (const TokenId id : ids) {
+    const std::string token((*tokenizer)->bytes(id));
+    logprobs.push_back({token, -0.5F, {{token, -0.5F}}});
+  }
+  const Replies replies = replies_to(completion_of("p"), *tokenizer, [&](OutputParser& parser) {
+    ASSERT_TRUE(parser.feed_tokens(ids, logprobs));
+    parser.finish(SourceFinish::kStop);
+  });
+  EXPECT_NE(replies.body.find(R"("logprobs":{"tokens":["é"," b"],"token_logprobs":[-0.5,-0.5],)"
+                              R"("top_logprobs":[{"é":-0.5},{" b":-0.5}],"text_offset":[0,1]})"),
+            std::string::npos)
+      << replies.body;
+  // Streamed a token at a time, the offsets go on.
+  const Replies pieces = replies_to(completion_of("p"), *tokenizer, [&](OutputParser& parser) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_TRUE(parser.feed_tokens(std::span(ids).subspan(i, 1),
+                                     std::span<const TokenLogprob>(logprobs).subspan(i, 1)));
+    }
+    parser.finish(SourceFinish::kStop);
+  });
+  EXPECT_NE(pieces.stream.find(R"("text_offset":[0])"), std::string::npos) << pieces.stream;
+  EXPECT_NE(pieces.stream.find(R"("text_offset":[1])"), std::string::npos) << pieces.stream;
+  EXPECT_EQ(pieces.body, replies.body);
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ std::string new_reply_id(Protocol protocol, IdSource& ids) {
       return "resp_" + ids.next_id();
     case Protocol::kMessages:
       return "msg_" + ids.next_id();
+    case Protocol::kCompletions:
+      return "cmpl-" + ids.next_id();
   }
   std::unreachable();
 }

@@ -17,7 +17,7 @@
 
 namespace galley::recipe {
 
-// An id for a new reply: "chatcmpl-...", "resp_..." or "msg_...".
+// An id for a new reply: "chatcmpl-...", "resp_...", "msg_..." or "cmpl-...".
 [[nodiscard]] std::string new_reply_id(Protocol protocol, IdSource& ids);
 
 // One reply from generated tokens (or text) to bytes: the output parser and the encoder of the

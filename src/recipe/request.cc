@@ -19,6 +19,8 @@ Result<Request> parse_request(Protocol protocol,
       return parse_responses_request(body, options);
     case Protocol::kMessages:
       return parse_messages_request(body, options);
+    case Protocol::kCompletions:
+      return parse_completions_request(body, options);
   }
   std::unreachable();
 }
@@ -38,9 +40,12 @@ Result<std::int64_t> effective_max_tokens(const Request& request,
                 "This model's maximum context length is " + std::to_string(context_tokens) +
                     " tokens. However, you requested " + counts +
                     ". Please reduce the length of the messages or completion.",
-                requested == 0 ? "messages" : "max_tokens", kContextLengthExceeded);
+                requested != 0       ? "max_tokens"
+                : request.completion ? "prompt"
+                                     : "messages",
+                kContextLengthExceeded);
   }
-  std::int64_t wanted = kDefaultMaxTokensChat;
+  std::int64_t wanted = request.completion ? kDefaultMaxTokensCompletion : kDefaultMaxTokensChat;
   if (request.conversation.thinking) {
     wanted = request.conversation.effort == Effort::kMax ? kDefaultMaxTokensMaxEffort
                                                          : kDefaultMaxTokensThinking;

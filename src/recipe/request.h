@@ -12,10 +12,10 @@
 #include "base/result.h"
 #include "recipe/conversation.h"
 
-// Bodies of the three public protocols -> one typed request (spec recipe 5, 6). JSON ends here.
+// Bodies of the public protocols -> one typed request (spec recipe 5, 6). JSON ends here.
 namespace galley::recipe {
 
-enum class Protocol : std::uint8_t { kChat, kResponses, kMessages };
+enum class Protocol : std::uint8_t { kChat, kResponses, kMessages, kCompletions };
 
 // kGalley answers right where deepseek-recipe 0.2.0 is wrong (docs/decisions); kRecipe02 reproduces
 // it, so that every golden can be checked. Prompt bytes are equal in both.
@@ -47,6 +47,7 @@ struct Sampling {
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
   std::optional<int> top_k;
+  float min_p = 0.0F;  // tokens less likely than this times the likeliest are not drawn
   std::vector<std::pair<TokenId, float>> logit_bias;
 };
 
@@ -82,19 +83,29 @@ struct NamespacedTool {
   std::string name;
 };
 
+// Text to go on with, or a gap to fill, instead of a conversation (spec 6.9).
+struct Completion {
+  std::string prompt;
+  std::vector<TokenId> prompt_ids;  // sent as ids: `prompt` is empty
+  std::string suffix;               // not empty: what comes behind the gap
+  bool echo = false;                // the reply begins with the prompt
+};
+
 struct Request {
   Protocol protocol{};
   std::string model;  // as asked for, echoed in replies
   ModelVersion version{};
   Compat compat{};
   Conversation conversation;
+  std::optional<Completion> completion;  // Completions only; `conversation` is empty
   Sampling sampling;
   Constraint constraint;
   OutputFormat output;
   bool stream = false;
-  bool include_usage = false;  // chat stream_options.include_usage
+  bool include_usage = false;  // chat, completions: stream_options.include_usage
   bool parallel_tool_calls = true;
-  std::string user;  // user_id (chat), user (Responses), metadata.user_id (Messages)
+  std::string
+      user;  // user_id or user (chat, completions), user (Responses), metadata.user_id (Messages)
 
   // Responses only.
   // Object: the request fields a Response repeats (spec 6.5), each in the form the reply prints.
@@ -131,6 +142,8 @@ struct Request {
                                                       const CodecOptions& options);
 [[nodiscard]] Result<Request> parse_messages_request(std::string_view body,
                                                      const CodecOptions& options);
+[[nodiscard]] Result<Request> parse_completions_request(std::string_view body,
+                                                        const CodecOptions& options);
 
 // Error::reason of a request that does not fit: clients look for it to shorten a conversation and
 // try again.

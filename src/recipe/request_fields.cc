@@ -313,4 +313,15 @@ Result<void> check_user(std::string_view user, bool strict, const Path& at) {
   return {};
 }
 
+Result<std::string> read_user(const Fields& body) {
+  GALLEY_TRY(std::optional<std::string> user_id, body.text("user_id"));
+  GALLEY_TRY(std::optional<std::string> user, body.text("user"));
+  if (user_id) {
+    GALLEY_CHECK_OK(check_user(*user_id, true, body.at().member("user_id")));
+  } else if (user) {
+    GALLEY_CHECK_OK(check_user(*user, false, body.at().member("user")));
+  }
+  return std::move(user_id).value_or(std::move(user).value_or(""));
+}
+
 }  // namespace galley::recipe

@@ -16,7 +16,7 @@
 #include "recipe/json.h"
 #include "recipe/request.h"
 
-// What the three request parsers share (spec recipe 5): typed reading of JSON members with the path
+// What the request parsers share (spec recipe 5): typed reading of JSON members with the path
 // of an error, and the rules that are the same in every protocol. A parser works in two steps, as
 // the order of checks asks for (spec 5.2): first every member is read and type-checked, then the
 // values are judged.
@@ -134,6 +134,8 @@ struct RefusedField {
 // A name for isolation between end users: at most kUserIdBytesMax bytes; `strict` allows only
 // [A-Za-z0-9_-] (the hosted service's rule for `user_id`).
 [[nodiscard]] Result<void> check_user(std::string_view user, bool strict, const Path& at);
+// `user_id` (strict), else `user`; empty when neither was sent.
+[[nodiscard]] Result<std::string> read_user(const Fields& body);
 
 // --- thinking (spec 5.1) ---------------------------------------------------------------------
 
@@ -172,8 +174,12 @@ struct SamplingFields {
   bool clamp_max_tokens = false;                   // Messages: lower instead of refuse
   std::optional<std::uint64_t> seed;
   std::optional<std::uint64_t> top_k;
+  std::optional<float> min_p;
 };
 [[nodiscard]] std::unexpected<Error> seed_out_of_range(const Path& at);
+[[nodiscard]] Result<std::optional<std::uint64_t>> read_seed(const Fields& body);
+// Error: too many entries, a key that is no token id, an amount outside [-100, 100].
+[[nodiscard]] Result<std::vector<std::pair<TokenId, float>>> read_logit_bias(const Fields& body);
 inline constexpr std::uint64_t kByteMax = 255;            // reference: n, top_logprobs are u8
 inline constexpr std::uint64_t kWordMax = 4'294'967'295;  // reference: max_tokens is u32
 inline constexpr std::uint64_t kNaturalMax = ~std::uint64_t{0};

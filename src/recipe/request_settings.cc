@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 
 #include "recipe/limits.h"
@@ -128,6 +129,9 @@ Result<void> check_sampling(const SamplingFields& fields, Compat compat) {
   if (fields.seed && *fields.seed > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
     return seed_out_of_range(body.member("seed"));
   }
+  if (outside(fields.min_p, 0.0F, 1.0F)) {
+    return invalid(range_text("min_p", "[0, 1]"), body.member("min_p"));
+  }
   if (fields.top_k && *fields.top_k > std::uint64_t{std::numeric_limits<int>::max()}) {
     return invalid(
         range_text("top_k", "[0, " + std::to_string(std::numeric_limits<int>::max()) + "]"),
@@ -187,10 +191,56 @@ Result<Sampling> settle_sampling(const SamplingFields& fields,
   sampling.n = static_cast<int>(fields.n.value_or(1));
   sampling.presence_penalty = fields.presence_penalty.value_or(0.0F);
   sampling.frequency_penalty = fields.frequency_penalty.value_or(0.0F);
+  sampling.min_p = fields.min_p.value_or(0.0F);
   if (fields.top_k.value_or(0) != 0) {  // 0 is how clients spell "off"
     sampling.top_k = static_cast<int>(*fields.top_k);
   }
   return sampling;
+}
+
+// A negative seed is told as one that is too large is; the reference refuses it as no u64.
+Result<std::optional<std::uint64_t>> read_seed(const Fields& body) {
+  const Json* const value = body.find("seed");
+  if (value != nullptr && value->int64() != nullptr && *value->int64() < 0) {
+    return seed_out_of_range(body.at().member("seed"));
+  }
+  return body.natural("seed", kNaturalMax);
+}
+
+Result<std::vector<std::pair<TokenId, float>>> read_logit_bias(const Fields& body) {
+  constexpr float kBiasMax = 100.0F;
+  std::vector<std::pair<TokenId, float>> biases;
+  Json* const value = body.find("logit_bias");
+  if (value == nullptr) {
+    return biases;
+  }
+  const Path at = body.at().member("logit_bias");
+  GALLEY_TRY(const Fields bias, Fields::open(*value, at));
+  if (bias.members().size() > kLogitBiasCountMax) {
+    return invalid("Too many entries in logit_bias: " + std::to_string(bias.members().size()) +
+                       ", the limit is " + std::to_string(kLogitBiasCountMax) + ".",
+                   at);
+  }
+  for (const JsonMember& member : bias.members()) {
+    TokenId token{};
+    const char* const end = member.key.data() + member.key.size();
+    const auto [stop, error] = std::from_chars(member.key.data(), end, token);
+    if (member.key.empty() || error != std::errc{} || stop != end) {
+      return invalid("Invalid token id in logit_bias: '" + std::string(clipped(member.key)) +
+                         "'. Expected an integer in decimal digits.",
+                     at);
+    }
+    const std::optional<double> amount = member.value.number();
+    if (!amount) {
+      return wrong_type(member.value, "a number", at.member(member.key));
+    }
+    if (!(*amount >= -kBiasMax && *amount <= kBiasMax)) {
+      return invalid("Invalid logit_bias value, the valid range of logit_bias is [-100, 100]",
+                     at.member(member.key));
+    }
+    biases.emplace_back(token, static_cast<float>(*amount));
+  }
+  return biases;
 }
 
 Result<Stops> read_stops(const Fields& body, std::string_view key) {

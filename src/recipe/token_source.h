@@ -29,7 +29,8 @@ struct Generation {
   std::int64_t max_tokens{};       // at least 1; prompt + max_tokens fits the context
   std::vector<TokenId> stop_ids;   // end the turn; never delivered
   std::uint32_t choice{};          // with `seed`: which of the n reproducible answers
-  std::string tenant;              // whose cache salt and quota apply; empty is the default tenant
+  std::string tenant;              // whose fair share counts; empty is the default tenant
+  std::string user;                // of the tenant: the cache keeps users apart, too
   std::optional<TimeNs> deadline;  // on the source's clock: kDeadlineExceeded when it passes
 };
 

@@ -66,7 +66,7 @@ enum {
 };
 
 typedef int32_t galley_protocol;
-enum { GALLEY_CHAT = 0, GALLEY_RESPONSES = 1, GALLEY_MESSAGES = 2 };
+enum { GALLEY_CHAT = 0, GALLEY_RESPONSES = 1, GALLEY_MESSAGES = 2, GALLEY_COMPLETIONS = 3 };
 
 typedef struct galley_error galley_error;
 
@@ -233,6 +233,7 @@ typedef struct galley_sampling {
   int32_t top_logprobs;
   const galley_logit_bias* logit_bias; /* borrowed from the request */
   size_t logit_bias_count;
+  float min_p; /* 0: off */
 } galley_sampling;
 
 GALLEY_API galley_code galley_request_sampling(const galley_request* request, galley_sampling* out);
