@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks one line of src/model, src/kernels, src/engine or src/plan at a time and expects a named test to fail.
+"""Breaks one line of src/gateway, src/model, src/kernels, src/engine or src/plan at a time and expects a named test to fail.
 
     tools/mutate.py [NAME ...]        all mutations, or those named; run by hand, minutes a mutation on a small machine
 
@@ -23,6 +23,27 @@ SPECULATION = "src/engine/speculation.cc"
 
 # name: (file, what stands there once, what replaces it, test program with its module where that is another name, test)
 MUTATIONS = {
+    "any key passes": (
+        "src/gateway/api_keys.cc", "CRYPTO_memcmp(hash.data(), key.hash.data(), hash.size()) == 0", "!hash.empty()", "gateway",
+        "ApiKeys.FindsAKeyByItsHash"),
+    "no key passes too": (
+        "src/gateway/routes.cc", "!options_.keys.empty() && key == nullptr", "!presented_key(head).empty() && key == nullptr",
+        "gateway", "KeysTest.OnlyKnownKeysPass"),
+    "a place is kept when its answer ends": (
+        "src/gateway/generation_reply.cc", "  place_.reset();\n", "", "gateway", "KeysTest.LimitsOfAKeyHoldUntilItsAnswersEnd"),
+    "a refusal costs a request": (
+        "src/gateway/key_quota.cc", "  if (const Duration wait = tenant.requests.wait(now); wait > Duration(0)) {\n",
+        "  if (const Duration wait = tenant.requests.wait(now); wait > Duration(0)) {\n    tenant.requests.take(1, now);\n",
+        "gateway", "KeyQuotaTest.RequestsComeBackWithTime"),
+    "more than a minute's worth is saved": (
+        "src/gateway/key_quota.cc", "std::min(level_ + per_second_ * seconds(now - at_), per_second_ * kSecondsPerMinute)",
+        "level_ + per_second_ * seconds(now - at_)", "gateway", "KeyQuotaTest.RequestsComeBackWithTime"),
+    "a share for every user that a client names": (
+        "src/gateway/routes.cc", "prepared.generation.tenant = name;", "prepared.generation.tenant = name + prepared.request.user;",
+        "gateway", "KeysTest.ATenantIsTheKeyWhoeverItsUserIs"),
+    "a completion loses its first line break": (
+        "src/recipe/completions_request.cc", "{.stage = StartStage::kContentContinuation,", "{.stage = StartStage::kAnswer,", "recipe",
+        "CompletionsRequest.ReadsWhatIsToBeContinued"),
     "window of 17 keys": (
         ATTENTION, "end - static_cast<std::int64_t>(args.window) + 1", "end - static_cast<std::int64_t>(args.window)", "model",
         "GoldenCheck.Passes/v4_short"),

@@ -124,8 +124,12 @@ EngineSource::EngineSource(std::unique_ptr<model::Network> network,
               {.slots = scheduler_options.slots,
                .blocks = scheduler_options.blocks,
                .cut = options_.cut,
-               .drafts = options_.drafts}),
+               .drafts = options_.drafts,
+               .injected_acceptance = options_.injected_acceptance}),
       loop_(scheduler_, device_, clock, {}) {
+  if (options_.metrics != nullptr) {
+    metrics_.emplace(*options_.metrics).update(scheduler_);
+  }
   thread_.post([this] { work(); });
 }
 
@@ -187,6 +191,9 @@ void EngineSource::work() {
       const MutexLock lock(mutex_);
       stats_ = scheduler_.stats();
     }
+    if (metrics_) {
+      metrics_->update(scheduler_);
+    }
     deliver();
     idle = !*turned;
   }
@@ -222,8 +229,9 @@ void EngineSource::submit(std::shared_ptr<Job> job) {
   const recipe::Generation& generation = job->request()->generation;
   const cache::BlockKey root =
       // The blocks are this network's alone, so its weights need no name here.
-      cache::root_key({.layout = network_->plan().fingerprint,
-                       .salt = fmt::format("{}/{}", options_.salt, generation.tenant)});
+      cache::root_key(
+          {.layout = network_->plan().fingerprint,
+           .salt = fmt::format("{}/{}/{}", options_.salt, generation.tenant, generation.user)});
   Result<RequestId> id =
       scheduler_.submit(job->request(), root, Priority::kInteractive, clock_.now());
   if (!id) {

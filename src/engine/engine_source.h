@@ -3,16 +3,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/metrics.h"
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/serial_executor.h"
 #include "base/units.h"
+#include "engine/engine_metrics.h"
 #include "engine/network_device.h"
 #include "engine/scheduler.h"
 #include "engine/step_loop.h"
@@ -30,9 +33,12 @@ struct EngineOptions {
   std::size_t waiting_max = 256;
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;
+  // For benchmarks: takes a draft for right with this probability, whatever the model says.
+  std::optional<double> injected_acceptance;
   model::WindowRebuild rebuild = model::WindowRebuild::kExact;  // behind a hit
-  std::string salt;  // of the cache keys: separates this server's blocks from others'
-  Seed seed;         // of requests that send none
+  std::string salt;            // of the cache keys: separates this server's blocks from others'
+  Seed seed;                   // of requests that send none
+  Metrics* metrics = nullptr;  // told after every turn; null: nobody is. Outlives the source
 };
 
 // The engine as a token source: many requests at once, with a cache of their blocks in memory. Each
@@ -87,6 +93,7 @@ class EngineSource final : public recipe::TokenSource {
   Scheduler scheduler_;
   NetworkDevice device_;
   StepLoop loop_;
+  std::optional<EngineMetrics> metrics_;
   std::unordered_map<RequestId, std::shared_ptr<Job>> jobs_;
 
   mutable Mutex mutex_;

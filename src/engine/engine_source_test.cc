@@ -4,14 +4,17 @@
 #include "engine/engine_source.h"
 
 #include <filesystem>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/metrics.h"
 #include "base/random.h"
 #include "base/virtual_loop.h"
+#include "engine/engine_metrics.h"
 #include "engine/single_sequence.h"
 #include "engine/source_for_test.h"
 
@@ -141,7 +144,10 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
   Random random(Seed(5), 0);
   std::vector<std::vector<TokenId>> answers(asked.size());
   std::size_t finished = 0;
+  Metrics metrics;
+  EngineMetrics told(metrics);
   while (loop.turn().value()) {
+    told.update(scheduler);
     for (const Output& output : scheduler.take_outputs()) {
       auto& answer = answers[numbers.at(output.request)];
       answer.insert(answer.end(), output.tokens.begin(), output.tokens.end());
@@ -154,6 +160,22 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
   EXPECT_EQ(scheduler.cache().available(), kBlocks);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     EXPECT_EQ(answers[i], asked[i].alone->ids_) << "request " << i;
+  }
+
+  told.update(scheduler);
+  const SchedulerStats& stats = scheduler.stats();
+  for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, std::int64_t>>{
+           {"galley_engine_steps_total", stats.steps},
+           {"galley_engine_rows_total", stats.rows},
+           {"galley_engine_preemptions_total", stats.preemptions},
+           {"galley_engine_hit_tokens_total", stats.hit_tokens},
+           {"galley_engine_prefill_tokens_total", stats.prefill_tokens},
+           {"galley_engine_accepted_drafts_total", stats.drafts_accepted},
+           {"galley_engine_blocks", kBlocks},
+           {"galley_engine_running_requests", 0},
+           {"galley_engine_held_blocks", 0}}) {
+    EXPECT_NE(metrics.render().find(fmt::format("\n{} {}\n", name, value)), std::string::npos)
+        << name << " " << value;
   }
 }
 
@@ -186,9 +208,29 @@ TEST(EngineSource, AHitAnswersAsTheColdPromptDid) {
       EXPECT_EQ(warm->ids_, cold->ids_);
     }
 
+    recipe::Generation user = generation;
+    user.user = "another";
+    EXPECT_EQ(crowd.answer(user)->started_->cached_tokens, 0);
     generation.tenant = "another";
     EXPECT_EQ(crowd.answer(generation)->started_->cached_tokens, 0);
   }
+}
+
+// For benchmarks: what is accepted is what was asked for, not what the model says.
+TEST(EngineSource, AcceptanceCanBeInjected) {
+  recipe::Generation generation;
+  generation.prompt = {5, 6, 7};
+  generation.max_tokens = 200;
+  generation.sampling.temperature = 0.0F;
+  const auto share = [&](double acceptance) {
+    const Crowd crowd(mini(), {.slots = 1, .injected_acceptance = acceptance});
+    crowd.answer(generation);
+    const SchedulerStats stats = crowd.source->stats();
+    EXPECT_GT(stats.drafts_verified, 0);
+    return static_cast<double>(stats.drafts_accepted) / static_cast<double>(stats.drafts_verified);
+  };
+  EXPECT_EQ(share(0.0), 0.0);
+  EXPECT_GT(share(1.0), 0.95);  // all but what stands behind the last token
 }
 
 TEST(EngineSource, EveryWayToEndIsTold) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/random.h"
 
 namespace galley::engine {
 
@@ -224,6 +225,15 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
       out.error = std::move(sampled).error();
       break;
     }
+    bool stands = false;  // the draft behind it
+    if (i + 1 < drawn) {
+      const auto draft = static_cast<TokenId>(slot.fed[i + 1]);
+      stands = sampled->token == draft;
+      if (const auto wanted = injected(where)) {
+        stands = *wanted;
+        sampled->token = stands ? draft : sampled->token;
+      }
+    }
     if (std::ranges::find(generation.stop_ids, sampled->token) != generation.stop_ids.end()) {
       out.finish = recipe::SourceFinish::kStop;
       break;
@@ -238,7 +248,7 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
       out.finish = recipe::SourceFinish::kLength;
       break;
     }
-    if (i + 1 == drawn || slot.fed[i + 1] != slot.tokens.back()) {
+    if (!stands) {
       break;
     }
     ++out.drafts_accepted;
@@ -257,6 +267,14 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
     slot.drafts = network_.draft(*slot.sequence, slot.tokens.back()).tokens;
   }
   return out;
+}
+
+std::optional<bool> NetworkDevice::injected(const Draw& where) const {
+  if (!options_.injected_acceptance) {
+    return std::nullopt;
+  }
+  return Random(where.seed, static_cast<std::uint64_t>(where.position)).next_float() <
+         *options_.injected_acceptance;
 }
 
 // The drafter's context of the first `rows` rows.

@@ -24,6 +24,8 @@ struct NetworkDeviceOptions {
   std::size_t blocks = 0;
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;  // where the checkpoint has a drafter
+  // For benchmarks: takes a draft for right with this probability, whatever was drawn.
+  std::optional<double> injected_acceptance;
 };
 
 // The network as a device of the engine's loop: one thread that runs forwards and samplers in the
@@ -56,6 +58,8 @@ class NetworkDevice final : public StepDevice {
   void forward(Step& step);
   void sample(Step& step, const SamplerPlan& plan);
   [[nodiscard]] SettledRow draw(Slot& slot, const PlannedRow& row, const Step& step);
+  // Whether the draft behind `where` stands, for a benchmark; nothing where the draw decides.
+  [[nodiscard]] std::optional<bool> injected(const Draw& where) const;
   void keep_features(Slot& slot, const Step& step, std::size_t rows);
   [[nodiscard]] std::vector<std::shared_ptr<kernels::Buffer>> buffers(
       std::span<const cache::BlockId> blocks);

@@ -1,9 +1,13 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <fmt/core.h>
+#include <limits>
+#include <numbers>
 #include <numeric>
 
 #include "base/check.h"
@@ -58,32 +62,127 @@ std::vector<double> adjust(std::span<const float> logits,
   return scores;
 }
 
-// The fewest of the best tokens whose probabilities reach `top_p`; `ordered` is best first.
-void keep_nucleus(std::span<const double> scores, double top_p, std::vector<TokenId>& ordered) {
+// The fewest of `ordered`, which is best first, whose exp(score - best) reach `wanted`.
+std::vector<TokenId> keep_nucleus(std::span<const double> scores,
+                                  double wanted,
+                                  std::vector<TokenId> ordered) {
   const double highest = scores[ordered.front()];
-  double total = 0.0;
-  for (const TokenId id : ordered) {
-    total += std::exp(scores[id] - highest);
-  }
   double sum = 0.0;
   std::size_t kept = 0;
-  while (kept < ordered.size() && (kept == 0 || sum < top_p * total)) {
+  while (kept < ordered.size() && (kept == 0 || sum < wanted)) {
     sum += std::exp(scores[ordered[kept++]] - highest);
   }
   ordered.resize(kept);
+  return ordered;
 }
 
+// The best tokens that may belong to the fewest whose probabilities reach `top_p`, in order. Those
+// left out have less than 1 - top_p together, so only few are put in order.
+std::vector<TokenId> nucleus_of_all(std::span<const double> scores, double top_p) {
+  const double highest = *std::ranges::max_element(scores);
+  double total = 0.0;
+  for (const double score : scores) {
+    total += std::exp(score - highest);
+  }
+  const double least =
+      highest + std::log((1.0 - top_p) * total / static_cast<double>(scores.size()));
+  std::vector<TokenId> ids;
+  for (std::size_t id = 0; id < scores.size(); ++id) {
+    if (scores[id] >= least || scores[id] == highest) {
+      ids.push_back(static_cast<TokenId>(id));
+    }
+  }
+  std::ranges::sort(ids, Before{scores});
+  return keep_nucleus(scores, top_p * total, std::move(ids));
+}
+
+std::vector<TokenId> nucleus_of_best(std::span<const double> scores, double top_p, int top_k) {
+  std::vector<TokenId> ids = best(scores, static_cast<std::size_t>(top_k));
+  if (top_p >= 1.0) {
+    return ids;
+  }
+  const double highest = scores[ids.front()];
+  double total = 0.0;
+  for (const TokenId id : ids) {
+    total += std::exp(scores[id] - highest);
+  }
+  return keep_nucleus(scores, top_p * total, std::move(ids));
+}
+
+// Candidates for the draw.
 std::vector<TokenId> survivors(std::span<const double> scores, const recipe::Sampling& sampling) {
-  const bool nucleus = sampling.top_p < 1.0F;
-  if (!sampling.top_k && !nucleus) {
-    return all_ids(scores.size());
+  const double top_p = sampling.top_p;
+  std::vector<TokenId> ids = sampling.top_k ? nucleus_of_best(scores, top_p, *sampling.top_k)
+                             : top_p < 1.0  ? nucleus_of_all(scores, top_p)
+                                            : all_ids(scores.size());
+  if (sampling.min_p > 0.0F) {
+    const double least = *std::ranges::max_element(scores) + std::log(double{sampling.min_p});
+    std::erase_if(ids, [&](TokenId id) { return scores[id] < least; });
   }
-  std::vector<TokenId> ordered =
-      best(scores, sampling.top_k ? static_cast<std::size_t>(*sampling.top_k) : scores.size());
-  if (nucleus) {
-    keep_nucleus(scores, double{sampling.top_p}, ordered);
+  return ids;
+}
+
+// ---- noise
+
+// 52 bits for each of the tokens 2 n and 2 n + 1: a counter block has two 64-bit words.
+std::array<std::uint64_t, 2> noise_bits(const Draw& draw, TokenId pair) {
+  const RandomBlock block = random_block(draw.seed, static_cast<std::uint64_t>(draw.position),
+                                         std::uint64_t{draw.choice} << 32U | pair);
+  return {std::uint64_t{block[1]} << 32U | block[0], std::uint64_t{block[3]} << 32U | block[2]};
+}
+
+double gumbel_of(std::uint64_t bits) {
+  // The middle of one of 2^52 equal intervals: exact, and never 0 or 1.
+  const double uniform = (static_cast<double>(bits >> 12U) + 0.5) * 0x1p-52;
+  return -std::log(-std::log(uniform));
+}
+
+// No less than gumbel_of(bits), for the price of counting: with L leading ones the number is below
+// 1 - 2^-(L+1), so its logarithm is beyond -2^-(L+1) and the noise at most (L+1) ln 2.
+double gumbel_bound(std::uint64_t bits) {
+  constexpr double kRounding = 1e-9;
+  return (std::countl_one(bits) + 1) * std::numbers::ln2 + kRounding;
+}
+
+// The largest of scores + noise, and the lowest id where several are.
+class Winner {
+ public:
+  Winner(std::span<const double> scores) : scores_(scores) {}
+
+  void offer(TokenId id, std::uint64_t bits) {
+    if (scores_[id] + gumbel_bound(bits) < value_) {
+      return;  // for nearly all tokens: no logarithm is taken
+    }
+    const double value = scores_[id] + gumbel_of(bits);
+    if (value > value_ || (value == value_ && id < id_)) {
+      value_ = value;
+      id_ = id;
+    }
   }
-  return ordered;
+  [[nodiscard]] TokenId id() const { return id_; }
+
+ private:
+  std::span<const double> scores_;
+  double value_ = -std::numeric_limits<double>::infinity();
+  TokenId id_ = 0;
+};
+
+void offer_one(TokenId id, const Draw& draw, Winner& winner) {
+  winner.offer(id, noise_bits(draw, id >> 1U)[id % 2]);
+}
+
+TokenId choose_of_all(std::span<const double> scores, const Draw& draw) {
+  Winner winner(scores);
+  // The likeliest first: it rules out most others.
+  offer_one(static_cast<TokenId>(std::ranges::max_element(scores) - scores.begin()), draw, winner);
+  for (std::size_t id = 0; id < scores.size(); id += 2) {
+    const auto bits = noise_bits(draw, static_cast<TokenId>(id >> 1U));
+    winner.offer(static_cast<TokenId>(id), bits[0]);
+    if (id + 1 < scores.size()) {
+      winner.offer(static_cast<TokenId>(id + 1), bits[1]);
+    }
+  }
+  return winner.id();
 }
 
 TokenId choose(std::vector<double> scores, const recipe::Sampling& sampling, const Draw& draw) {
@@ -93,11 +192,14 @@ TokenId choose(std::vector<double> scores, const recipe::Sampling& sampling, con
   for (double& score : scores) {
     score /= double{sampling.temperature};
   }
-  std::vector<TokenId> candidates = survivors(scores, sampling);
-  for (const TokenId id : candidates) {
-    scores[id] += gumbel(draw, id);
+  if (!sampling.top_k && sampling.top_p >= 1.0F && sampling.min_p == 0.0F) {
+    return choose_of_all(scores, draw);
   }
-  return *std::ranges::min_element(candidates, Before{scores});
+  Winner winner(scores);
+  for (const TokenId id : survivors(scores, sampling)) {
+    offer_one(id, draw, winner);
+  }
+  return winner.id();
 }
 
 void add_logprobs(std::span<const float> logits, std::size_t top, Sampled& sampled) {
@@ -117,14 +219,7 @@ void add_logprobs(std::span<const float> logits, std::size_t top, Sampled& sampl
 }  // namespace
 
 double gumbel(const Draw& draw, TokenId token) {
-  // A counter block has two 64-bit words, hence serves two tokens.
-  const RandomBlock block = random_block(draw.seed, static_cast<std::uint64_t>(draw.position),
-                                         std::uint64_t{draw.choice} << 32U | token >> 1U);
-  const std::size_t word = token % 2 == 0 ? 0 : 2;
-  const std::uint64_t bits = std::uint64_t{block[word + 1]} << 32U | block[word];
-  // The middle of one of 2^52 equal intervals: exact, and never 0 or 1.
-  const double uniform = (static_cast<double>(bits >> 12U) + 0.5) * 0x1p-52;
-  return -std::log(-std::log(uniform));
+  return gumbel_of(noise_bits(draw, token >> 1U)[token % 2]);
 }
 
 Result<Sampled> sample(std::span<const float> logits,

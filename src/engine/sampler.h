@@ -39,9 +39,9 @@ struct Sampled {
   std::vector<std::pair<TokenId, float>> top;
 };
 
-// In this order: penalties and logit_bias, temperature, top_k, top_p, noise. Temperature 0 takes
-// the largest value. Wherever values are equal the lower token id comes first. Error: kInternal
-// when a logit is not finite, since nothing could be made of it but a wrong token.
+// In this order: penalties and logit_bias, temperature, top_k, top_p, min_p, noise. Temperature 0
+// takes the largest value. Wherever values are equal the lower token id comes first. Error:
+// kInternal when a logit is not finite, since nothing could be made of it but a wrong token.
 [[nodiscard]] Result<Sampled> sample(std::span<const float> logits,
                                      const recipe::Sampling& sampling,
                                      const TokenCounts& counts,

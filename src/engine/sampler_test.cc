@@ -2,11 +2,16 @@
 // Method: small vocabularies with known probabilities; counts over many positions.
 #include "engine/sampler.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <numeric>
 #include <set>
+#include <vector>
+
+#include "base/random.h"
 
 namespace galley::engine {
 namespace {
@@ -123,6 +128,83 @@ TEST(Sampler, TopPCountsWhatTopKLeft) {
   const std::array logits{std::log(6.0F), std::log(2.0F), std::log(2.0F), std::log(2.0F)};
   const auto seen = histogram(logits, {.top_p = 0.6F, .top_k = 2}, 300);
   EXPECT_EQ(seen[0], 300);
+}
+
+TEST(Sampler, MinPDropsWhatIsFarBelowTheBest) {
+  // Shares of the likeliest: 1, 0.5, 0.25, 0.1.
+  const std::array logits{std::log(4.0F), std::log(2.0F), 0.0F, std::log(0.4F)};
+  const auto kept = [&](recipe::Sampling sampling) {
+    const auto seen = histogram(logits, sampling, 2000);
+    return std::ranges::count_if(seen, [](int count) { return count > 0; });
+  };
+  EXPECT_EQ(kept({.min_p = 0.0F}), 4);
+  EXPECT_EQ(kept({.min_p = 0.2F}), 3);
+  EXPECT_EQ(kept({.min_p = 0.4F}), 2);
+  EXPECT_EQ(kept({.min_p = 1.0F}), 1);
+  EXPECT_EQ(kept({.top_k = 2, .min_p = 0.2F}), 2);
+  EXPECT_EQ(kept({.top_p = 0.99F, .min_p = 0.4F}), 2);
+}
+
+std::vector<float> random_logits(std::size_t count, float spread, std::uint64_t seed) {
+  Random random(Seed(seed), 0);
+  std::vector<float> logits(count);
+  for (float& logit : logits) {
+    // The sum of three: a few stand out, as a model's do. Some are equal.
+    logit = std::round(spread * 16 *
+                       (random.next_float() + random.next_float() + random.next_float())) /
+            16;
+  }
+  return logits;
+}
+
+// Most tokens are ruled out without their noise being computed; the winner is the one that
+// computing all of it finds.
+TEST(Sampler, TheWinnerIsTheLargestOfAll) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const auto logits = random_logits(1 + seed * 71, static_cast<float>(seed % 12), seed);
+    const Draw draw{.seed = Seed(seed), .choice = 2, .position = 7};
+    TokenId winner = 0;
+    double most = -std::numeric_limits<double>::infinity();
+    for (TokenId id = 0; id < logits.size(); ++id) {
+      const double value = double{logits[id]} / 0.75 + gumbel(draw, id);
+      if (value > most) {
+        most = value;
+        winner = id;
+      }
+    }
+    EXPECT_EQ(token(logits, {.temperature = 0.75F}, draw), winner) << seed;
+  }
+}
+
+// Against putting all tokens in order.
+TEST(Sampler, TheNucleusIsThatOfAllTokens) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const auto logits = random_logits(900, static_cast<float>(1 + seed % 9), seed);
+    std::vector<TokenId> ordered(logits.size());
+    std::iota(ordered.begin(), ordered.end(), TokenId{0});
+    std::ranges::stable_sort(ordered, [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+    double total = 0.0;
+    for (const float logit : logits) {
+      total += std::exp(double{logit});
+    }
+    for (const float top_p : {0.02F, 0.5F, 0.9F, 0.99F}) {
+      std::set<TokenId> nucleus;
+      double sum = 0.0;
+      for (std::size_t i = 0; i < ordered.size() && sum < double{top_p} * total; ++i) {
+        nucleus.insert(ordered[i]);
+        sum += std::exp(double{logits[ordered[i]]});
+      }
+      const Draw draw{.seed = Seed(seed), .choice = 1, .position = 3};
+      TokenId winner = ordered.front();
+      for (const TokenId id : nucleus) {
+        const auto value = [&](TokenId one) { return double{logits[one]} + gumbel(draw, one); };
+        if (value(id) > value(winner)) {
+          winner = id;
+        }
+      }
+      EXPECT_EQ(token(logits, {.top_p = top_p}, draw), winner) << seed << " " << top_p;
+    }
+  }
 }
 
 TEST(Sampler, PenaltiesAndBiasMoveTheScores) {

@@ -29,6 +29,7 @@ constexpr std::array kUrls{
     Url{"/v1/chat/completions", Protocol::kChat},
     Url{"/v1/responses", Protocol::kResponses},
     Url{"/v1/messages", Protocol::kMessages},
+    Url{"/v1/completions", Protocol::kCompletions},
 };
 
 std::string at_line(std::size_t number) {

@@ -217,9 +217,11 @@ TEST_F(ChatServerTest, ErrorsAreProtocolObjectsWithTheirStatus) {
   client.send(post("/v1/chat/completions", "{\"model\": 1}"));
   EXPECT_TRUE(client.read_response().starts_with("HTTP/1.1 400 Bad Request\r\n"));
   client.send(post("/v1/messages", "{}"));
-  const std::string unbuilt = client.read_response();
-  EXPECT_TRUE(unbuilt.starts_with("HTTP/1.1 501 Not Implemented\r\n"));
-  EXPECT_NE(unbuilt.find(R"({"type":"error","error":{)"), std::string::npos);
+  const std::string bad = client.read_response();
+  EXPECT_TRUE(bad.starts_with("HTTP/1.1 400 Bad Request\r\n"));
+  EXPECT_NE(bad.find(R"({"type":"error","error":{)"), std::string::npos);
+  client.send(post("/v1/embeddings", "{}"));
+  EXPECT_TRUE(client.read_response().starts_with("HTTP/1.1 501 Not Implemented\r\n"));
 }
 
 }  // namespace

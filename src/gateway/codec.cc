@@ -12,12 +12,17 @@
 namespace galley::gateway {
 namespace {
 
-// One request starts one generation. Whatever else a token source cannot do, it refuses itself.
-Result<void> refuse_choices(const recipe::Request& request) {
+// What no token source can do. Whatever else one cannot, it refuses itself.
+Result<void> refuse_unsupported(const recipe::Request& request) {
   if (request.sampling.n > 1) {
     return fail(Code::kUnimplemented,
                 fmt::format("n = {} is not supported by this server, only 1", request.sampling.n),
                 "n");
+  }
+  if (request.previous_response_id) {
+    return fail(Code::kUnimplemented,
+                "this server keeps no responses: send the whole conversation as `input`",
+                "previous_response_id");
   }
   return {};
 }
@@ -25,6 +30,9 @@ Result<void> refuse_choices(const recipe::Request& request) {
 // What is understood and not enforced. Before the other notes: a client relies on these.
 void note_unenforced(recipe::Request& request) {
   std::vector<std::string> notes;
+  if (request.store) {
+    notes.emplace_back("`store: true` has no effect: this server keeps no responses");
+  }
   if (request.conversation.has_tools()) {
     if (std::ranges::any_of(request.conversation.tools,
                             [](const recipe::Tool& tool) { return tool.strict == true; })) {
@@ -66,20 +74,49 @@ Result<std::unique_ptr<Codec>> Codec::create(std::shared_ptr<const recipe::Token
     if (!controls) {
       return in_step(fmt::format("model name '{}'", name), std::move(controls).error());
     }
-    version.end_of_turn = (*controls)[recipe::Control::kEos];
+    version.controls = *controls;
     version.encoder = std::make_unique<recipe::PromptEncoder>(codec->tokenizer_, *controls);
   }
   return codec;
 }
 
-Result<Prepared> Codec::prepare(recipe::Protocol protocol, std::string_view body) const {
-  GALLEY_TRY(recipe::Request request, recipe::parse_request(protocol, body, options_));
-  recipe::Prompt prompt = recipe::render(request.conversation, request.version);
-  GALLEY_CHECK_OK(refuse_choices(request));
-  note_unenforced(request);
-
+const Codec::Version& Codec::version_of(const recipe::Request& request) const {
   const Version& version = versions_[static_cast<std::size_t>(request.version)];
   GALLEY_ASSERT(version.encoder != nullptr);  // the version came from options_.models
+  return version;
+}
+
+Result<void> Codec::check_completion(const recipe::Completion& completion,
+                                     const Version& version) const {
+  const bool fills_gaps = std::ranges::none_of(recipe::kGapControls, [&](recipe::Control token) {
+    return version.controls[token] == recipe::ControlIds::kAbsent;
+  });
+  if (!completion.suffix.empty() && !fills_gaps) {
+    return fail(Code::kUnimplemented,
+                "the model's vocabulary has no tokens to fill in the middle with", "suffix");
+  }
+  const std::size_t count = tokenizer_->vocabulary_size();
+  for (std::size_t i = 0; i < completion.prompt_ids.size(); ++i) {
+    if (completion.prompt_ids[i] >= count) {
+      return fail(
+          Code::kInvalidArgument,
+          fmt::format("{} is no token id, the largest is {}", completion.prompt_ids[i], count - 1),
+          fmt::format("prompt[{}]", i));
+    }
+  }
+  return {};
+}
+
+Result<Prepared> Codec::prepare(recipe::Protocol protocol, std::string_view body) const {
+  GALLEY_TRY(recipe::Request request, recipe::parse_request(protocol, body, options_));
+  const Version& version = version_of(request);
+  if (request.completion) {
+    GALLEY_CHECK_OK(check_completion(*request.completion, version));
+  }
+  GALLEY_CHECK_OK(refuse_unsupported(request));
+  note_unenforced(request);
+  recipe::Prompt prompt = recipe::render(request);
+
   Prepared prepared;
   prepared.generation.prompt = version.encoder->encode(prompt);
   GALLEY_TRY(
@@ -87,11 +124,17 @@ Result<Prepared> Codec::prepare(recipe::Protocol protocol, std::string_view body
       recipe::effective_max_tokens(
           request, static_cast<std::int64_t>(prepared.generation.prompt.size()), context_tokens_));
   prepared.generation.images = std::move(prompt.images);
+  prepared.generation.user = request.user;
   prepared.generation.sampling = request.sampling;
   prepared.generation.constraint = request.constraint;
-  prepared.generation.stop_ids = {version.end_of_turn};
+  prepared.generation.stop_ids = recipe::stop_ids(request, version.controls, *tokenizer_);
   prepared.request = std::move(request);
   return prepared;
+}
+
+Result<std::vector<TokenId>> Codec::prompt(recipe::Protocol protocol, std::string_view body) const {
+  GALLEY_TRY(const recipe::Request request, recipe::parse_request(protocol, body, options_));
+  return version_of(request).encoder->encode(recipe::render(request));
 }
 
 }  // namespace galley::gateway

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "recipe/control.h"
 #include "recipe/prompt_encoder.h"
 #include "recipe/request.h"
 #include "recipe/token_source.h"
@@ -32,7 +34,13 @@ class Codec {
   // Linear in `body`. Errors as recipe::parse_request, and the context check.
   [[nodiscard]] Result<Prepared> prepare(recipe::Protocol protocol, std::string_view body) const;
 
+  // The prompt of a request as the model would get it, whether its answer has room or not. Errors
+  // as recipe::parse_request.
+  [[nodiscard]] Result<std::vector<TokenId>> prompt(recipe::Protocol protocol,
+                                                    std::string_view body) const;
+
   [[nodiscard]] const recipe::CodecOptions& options() const { return options_; }
+  [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
   [[nodiscard]] const std::shared_ptr<const recipe::Tokenizer>& tokenizer() const {
     return tokenizer_;
   }
@@ -41,12 +49,16 @@ class Codec {
   // A prompt encoder for each model version that some model name uses.
   struct Version {
     std::unique_ptr<recipe::PromptEncoder> encoder;
-    TokenId end_of_turn{};
+    recipe::ControlIds controls;
   };
 
   Codec(std::shared_ptr<const recipe::Tokenizer> tokenizer,
         recipe::CodecOptions options,
         std::int64_t context_tokens);
+
+  [[nodiscard]] const Version& version_of(const recipe::Request& request) const;
+  [[nodiscard]] Result<void> check_completion(const recipe::Completion& completion,
+                                              const Version& version) const;
 
   std::shared_ptr<const recipe::Tokenizer> tokenizer_;  // shared with the token source
   recipe::CodecOptions options_;

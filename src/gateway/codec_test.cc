@@ -125,5 +125,68 @@ TEST(Codec, SaysWhichModelNameTheVocabularyCannotServe) {
       Codec::create(*bare, {.models = {{"old", recipe::ModelVersion::kV4}}}, 100).has_value());
 }
 
+Result<Prepared> complete(std::string_view members) {
+  const auto codec = Codec::create(small_tokenizer(), {}, 2000);
+  return (*codec)->prepare(recipe::Protocol::kCompletions,
+                           R"({"model":"DeepSeek-V4.1-Flash",)" + std::string(members) + "}");
+}
+
+TEST(Codec, PreparesACompletion) {
+  const auto text = complete(R"("prompt":"Hello")");
+  ASSERT_TRUE(text.has_value()) << to_string(text.error());
+  EXPECT_EQ(text->generation.prompt, tokens_of("<｜begin▁of▁sentence｜>Hello"));
+  EXPECT_EQ(text->generation.stop_ids,
+            tokens_of("<｜end▁of▁sentence｜><|EOT|><｜fim▁begin｜><｜fim▁hole｜><｜fim▁end｜>"));
+  const auto gap = complete(R"("prompt":"a","suffix":"b")");
+  ASSERT_TRUE(gap.has_value()) << to_string(gap.error());
+  EXPECT_EQ(gap->generation.prompt,
+            tokens_of("<｜begin▁of▁sentence｜><｜fim▁begin｜>a<｜fim▁hole｜>b<｜fim▁end｜>"));
+  EXPECT_EQ(complete(R"("prompt":[7,8])")->generation.prompt, (std::vector<TokenId>{7, 8}));
+  const auto outside = complete(R"("prompt":[7,4096])");
+  ASSERT_FALSE(outside.has_value());
+  EXPECT_EQ(outside.error().where, "prompt[1]");
+}
+
+TEST(Codec, AGapNeedsItsTokens) {
+  const auto bare = recipe::Tokenizer::from_file(GALLEY_TESTS_DIR "/data/small_tokenizer.json",
+                                                 {.rename = {{4079, "<|renamed|>"}}});
+  ASSERT_TRUE(bare.has_value());
+  const auto codec = Codec::create(*bare, {}, 2000);
+  const auto refused =
+      (*codec)->prepare(recipe::Protocol::kCompletions,
+                        R"({"model":"DeepSeek-V4.1-Flash","prompt":"a","suffix":"b"})");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kUnimplemented);
+  EXPECT_EQ(refused.error().where, "suffix");
+}
+
+// Nothing is kept, so nothing can be gone on from: an answer without the history would be wrong.
+TEST(Codec, ResponsesAreNotKept) {
+  const auto codec = Codec::create(small_tokenizer(), {}, 2000);
+  const auto respond = [&codec](std::string_view more) {
+    return (*codec)->prepare(
+        recipe::Protocol::kResponses,
+        R"({"model":"DeepSeek-V4.1-Flash","input":"Hello")" + std::string(more) + "}");
+  };
+  const auto refused = respond(R"(,"previous_response_id":"resp_1")");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kUnimplemented);
+  EXPECT_EQ(refused.error().where, "previous_response_id");
+  EXPECT_EQ(respond(R"(,"store":false)")->request.notes, std::vector<std::string>{});
+  EXPECT_EQ(
+      respond(R"(,"store":true)")->request.notes,
+      std::vector<std::string>{"`store: true` has no effect: this server keeps no responses"});
+}
+
+// What a client counts before it sends is what it is told it sent.
+TEST(Codec, CountsThePromptItWouldMake) {
+  const auto codec = Codec::create(small_tokenizer(), {}, 2000);
+  const auto counted = (*codec)->prompt(recipe::Protocol::kChat, chat_body());
+  ASSERT_TRUE(counted.has_value());
+  EXPECT_EQ(*counted, prepare(chat_body())->generation.prompt);
+  const auto small = Codec::create(small_tokenizer(), {}, 2);  // also one that does not fit
+  EXPECT_EQ((*small)->prompt(recipe::Protocol::kChat, chat_body()), *counted);
+}
+
 }  // namespace
 }  // namespace galley::gateway

@@ -63,12 +63,13 @@ ReplyMetrics::ReplyMetrics(Metrics& metrics)
 
 void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
                             Prepared prepared,
-                            ReplyContext context) {
+                            ReplyContext context,
+                            std::unique_ptr<KeyQuota::Place> place) {
   if (exchange->gone()) {
     return;
   }
-  const auto reply =
-      std::make_shared<GenerationReply>(exchange, std::move(prepared.request), context);
+  const auto reply = std::make_shared<GenerationReply>(exchange, std::move(prepared.request),
+                                                       context, std::move(place));
   auto active = context.source.start(std::move(prepared.generation), *reply);
   if (!active) {
     exchange->respond(
@@ -85,7 +86,8 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
 
 GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
                                  recipe::Request request,
-                                 ReplyContext context)
+                                 ReplyContext context,
+                                 std::unique_ptr<KeyQuota::Place> place)
     : exchange_(std::move(exchange)),
       request_(std::move(request)),
       context_(context),
@@ -94,7 +96,8 @@ GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
               {.id = new_reply_id(request_.protocol, context_.ids),
                .created_s = context_.clock.unix_seconds(),
                .call_ids = &context_.ids,
-               .clock = &context_.clock}) {}
+               .clock = &context_.clock}),
+      place_(std::move(place)) {}
 
 void GenerationReply::on_start(const recipe::Started& started) {
   const MutexLock lock(mutex_);
@@ -205,9 +208,11 @@ void GenerationReply::apply(StepQueue::Step& step) {
   if (const auto* started = std::get_if<recipe::Started>(&step)) {
     context_.metrics.prompt_tokens.add(static_cast<double>(started->prompt_tokens));
     context_.metrics.cached_tokens.add(static_cast<double>(started->cached_tokens));
+    charge(started->prompt_tokens - started->cached_tokens);
     writer_.start(*started);
   } else if (const auto* tokens = std::get_if<StepQueue::Tokens>(&step)) {
     context_.metrics.output_tokens.add(static_cast<double>(tokens->ids.size()));
+    charge(kAnswerTokenWeight * static_cast<std::int64_t>(tokens->ids.size()));
     if (const auto fed = writer_.feed_tokens(tokens->ids, tokens->logprobs); !fed) {
       fail_with(fed.error());
       return;
@@ -224,6 +229,12 @@ void GenerationReply::apply(StepQueue::Step& step) {
     return;
   }
   flush();
+}
+
+void GenerationReply::charge(std::int64_t weighted_tokens) {
+  if (place_ != nullptr) {
+    place_->charge(weighted_tokens);
+  }
 }
 
 void GenerationReply::complete(std::optional<recipe::SourceFinish> reason) {
@@ -264,6 +275,7 @@ void GenerationReply::end() {
     active_.reset();  // without the lock: it may wait for a call of the source that wants it
     context_.metrics.active.add(-1);
   }
+  place_.reset();
   const MutexLock lock(mutex_);
   waiting_.clear();
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/mutex.h"
 #include "gateway/codec.h"
 #include "gateway/exchange.h"
+#include "gateway/key_quota.h"
 #include "gateway/step_queue.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply.h"
@@ -63,14 +65,17 @@ class GenerationReply final : public recipe::TokenSink,
  public:
   // Starts the generation and the reply, on the connection's thread. An error of the source becomes
   // the reply.
+  // `place` is kept until the end and charged; null: nobody counts.
   static void begin(const std::shared_ptr<Exchange>& exchange,
                     Prepared prepared,
-                    ReplyContext context);
+                    ReplyContext context,
+                    std::unique_ptr<KeyQuota::Place> place = nullptr);
 
   // Private in effect: use begin().
   GenerationReply(std::shared_ptr<Exchange> exchange,
                   recipe::Request request,
-                  ReplyContext context);
+                  ReplyContext context,
+                  std::unique_ptr<KeyQuota::Place> place);
 
   void on_start(const recipe::Started& started) override;
   void on_tokens(std::span<const TokenId> ids,
@@ -85,6 +90,7 @@ class GenerationReply final : public recipe::TokenSink,
 
  private:
   void post_pump() GALLEY_REQUIRES(mutex_);
+  void charge(std::int64_t weighted_tokens);
   bool take(StepQueue::Step& step) GALLEY_EXCLUDES(mutex_);
   [[nodiscard]] bool overflowed() GALLEY_EXCLUDES(mutex_);
   void pump() GALLEY_EXCLUDES(mutex_);
@@ -108,6 +114,7 @@ class GenerationReply final : public recipe::TokenSink,
   StepQueue::Step step_;  // the one at hand
   recipe::ReplyWriter writer_;
   bool over_ = false;
+  std::unique_ptr<KeyQuota::Place> place_;
   std::unique_ptr<recipe::ActiveGeneration> active_;  // last: destroyed first, it calls the above
 };
 

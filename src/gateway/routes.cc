@@ -1,5 +1,6 @@
 #include "gateway/routes.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "base/quote.h"
 #include "gateway/http_text.h"
+#include "gateway/token_bodies.h"
 #include "recipe/json.h"
 
 namespace galley::gateway {
@@ -24,7 +26,18 @@ using recipe::JsonArray;
 using recipe::JsonObject;
 using recipe::Protocol;
 
-enum class Action : std::uint8_t { kChat, kModels, kModel, kHealth, kReady, kMetrics, kNotBuilt };
+enum class Action : std::uint8_t {
+  kGenerate,
+  kCountTokens,
+  kTokenize,
+  kDetokenize,
+  kModels,
+  kModel,
+  kHealth,
+  kReady,
+  kMetrics,
+  kNotBuilt
+};
 
 // Where the hosted service serves a path besides /v1 (spec recipe 6.0).
 enum class Prefixes : std::uint8_t {
@@ -39,10 +52,18 @@ struct Route {
   std::string_view path;  // one that ends in '/' takes everything below it
   Prefixes prefixes{};
   Action action{};
+  Protocol protocol = Protocol::kChat;  // of the body, and of the errors about it
 };
 
 constexpr std::array kRoutes{
-    Route{"POST", "/chat/completions", Prefixes::kV1Beta, Action::kChat},
+    Route{"POST", "/chat/completions", Prefixes::kV1Beta, Action::kGenerate},
+    Route{"POST", "/completions", Prefixes::kV1Beta, Action::kGenerate, Protocol::kCompletions},
+    Route{"POST", "/responses", Prefixes::kV1, Action::kGenerate, Protocol::kResponses},
+    Route{"POST", "/messages", Prefixes::kAnthropic, Action::kGenerate, Protocol::kMessages},
+    Route{"POST", "/messages/count_tokens", Prefixes::kAnthropic, Action::kCountTokens,
+          Protocol::kMessages},
+    Route{"POST", "/tokenize", Prefixes::kV1, Action::kTokenize},
+    Route{"POST", "/detokenize", Prefixes::kV1, Action::kDetokenize},
     Route{"GET", "/models", Prefixes::kV1, Action::kModels},
     Route{"GET", "/models/", Prefixes::kV1, Action::kModel},
     Route{"GET", "/models", Prefixes::kAnthropic, Action::kModels},
@@ -51,13 +72,9 @@ constexpr std::array kRoutes{
     Route{"GET", "/ready", Prefixes::kNone, Action::kReady},
     Route{"GET", "/metrics", Prefixes::kNone, Action::kMetrics},
     // Known to clients, not built.
-    Route{"POST", "/completions", Prefixes::kV1Beta, Action::kNotBuilt},
-    Route{"POST", "/responses", Prefixes::kV1, Action::kNotBuilt},
     Route{"GET", "/responses/", Prefixes::kV1, Action::kNotBuilt},
     Route{"DELETE", "/responses/", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/responses/", Prefixes::kV1, Action::kNotBuilt},
-    Route{"POST", "/messages", Prefixes::kAnthropic, Action::kNotBuilt},
-    Route{"POST", "/messages/count_tokens", Prefixes::kAnthropic, Action::kNotBuilt},
     Route{"POST", "/embeddings", Prefixes::kV1, Action::kNotBuilt},
     Route{"GET", "/files", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/files", Prefixes::kV1, Action::kNotBuilt},
@@ -67,8 +84,6 @@ constexpr std::array kRoutes{
     Route{"POST", "/batches", Prefixes::kV1, Action::kNotBuilt},
     Route{"GET", "/batches/", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/batches/", Prefixes::kV1, Action::kNotBuilt},
-    Route{"POST", "/tokenize", Prefixes::kV1, Action::kNotBuilt},
-    Route{"POST", "/detokenize", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/tools/search", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/tools/fetch", Prefixes::kV1, Action::kNotBuilt},
     Route{"GET", "/user/balance", Prefixes::kNone, Action::kNotBuilt},
@@ -114,6 +129,10 @@ std::optional<std::string_view> match(const Route& route, std::string_view path)
   return std::nullopt;
 }
 
+bool is_get(std::string_view method) {
+  return method == "GET" || method == "HEAD";
+}
+
 struct Found {
   const Route* route = nullptr;
   std::string_view rest;
@@ -122,7 +141,7 @@ struct Found {
 
 Found find_route(std::string_view method, std::string_view path) {
   Found found;
-  const std::string_view asked = method == "HEAD" ? "GET" : method;
+  const std::string_view asked = is_get(method) ? "GET" : method;
   for (const Route& route : kRoutes) {
     const auto rest = match(route, path);
     if (!rest) {
@@ -153,9 +172,39 @@ bool asks_as_anthropic(const HttpRequest& request) {
          protocol_of(request.path) == Protocol::kMessages;
 }
 
+bool needs_key(Action action) {
+  return action != Action::kHealth && action != Action::kReady;
+}
+
+// Empty when none was sent.
+std::string_view presented_key(const HttpRequest& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (const std::string* const value = request.header("authorization")) {
+    const std::string_view text = *value;
+    if (same_ignoring_case(text.substr(0, kScheme.size()), kScheme)) {
+      return text.substr(kScheme.size());
+    }
+  }
+  const std::string* const key = request.header("x-api-key");
+  return key == nullptr ? std::string_view() : std::string_view(*key);
+}
+
 HttpResponse json_response(int status, const Json& body) {
   return {
       .status = status, .headers = {{"content-type", "application/json"}}, .body = to_json(body)};
+}
+
+// The page talks to its own server and to nobody else.
+constexpr std::string_view kPagePolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+HttpResponse page_response(const Page& page) {
+  return {.headers = {{"content-type", std::string(page.content_type)},
+                      {"content-security-policy", std::string(kPagePolicy)},
+                      {"x-content-type-options", "nosniff"},
+                      {"cache-control", "no-cache"}},
+          .body = std::string(page.bytes)};
 }
 
 Json openai_model(const std::string& id, std::int64_t created_s) {
@@ -181,17 +230,101 @@ Code code_of(int status) {
   }
 }
 
+// Too much for the limits of a key, with the time after which it is worth trying again.
+HttpResponse refusal(Protocol protocol, Compat compat, const KeyQuota::Refusal& refused) {
+  HttpResponse response = error_response(protocol, compat, refused.error);
+  const auto wait = std::chrono::ceil<std::chrono::seconds>(refused.retry_after);
+  std::erase_if(response.headers,
+                [](const HttpHeader& header) { return header.name == "retry-after"; });
+  response.headers.push_back({"retry-after", std::to_string(wait.count())});
+  return response;
+}
+
+// Hands the body to `read` on a codec thread, and what that makes to `answer` back here; an error
+// of `read` is the reply.
+template <typename Read, typename Answer>
+void with_body(const ReplyContext& context,
+               Protocol protocol,
+               const std::shared_ptr<Exchange>& exchange,
+               Read read,
+               Answer answer) {
+  const Compat compat = context.codec.options().compat;
+  HttpBody body = std::move(exchange->request().body);
+  const bool queued =
+      exchange->offload([protocol, compat, exchange, body = std::move(body), read = std::move(read),
+                         answer = std::move(answer)]() mutable {
+        if (exchange->gone()) {
+          return;
+        }
+        // A temporary: nothing reads the body after this line, its place is the next one's.
+        auto made = read(HttpBody(std::move(body)).text);
+        exchange->post([protocol, compat, exchange, answer = std::move(answer),
+                        made = std::move(made)]() mutable {
+          if (!made) {
+            exchange->respond(error_response(protocol, compat, made.error()));
+            return;
+          }
+          answer(std::move(*made));
+        });
+      });
+  if (!queued) {
+    exchange->respond(error_response(
+        protocol, compat,
+        {.code = Code::kOverloaded, .what = "Too many requests are waiting. Retry later."}));
+  }
+}
+
+// The same where `read` makes the JSON text of the reply.
+template <typename Read>
+void answer_body(const ReplyContext& context,
+                 Protocol protocol,
+                 const std::shared_ptr<Exchange>& exchange,
+                 Read read) {
+  with_body(context, protocol, exchange, std::move(read), [exchange](std::string text) {
+    exchange->respond({.headers = {{"content-type", "application/json"}}, .body = std::move(text)});
+  });
+}
+
 }  // namespace
 
-Routes::Routes(ReplyContext context, Metrics& metrics, Log& log)
+Routes::Routes(ReplyContext context, Metrics& metrics, Log& log, RouteOptions options)
     : context_(context),
+      options_(std::move(options)),
+      quota_(context.clock),
       metrics_(metrics),
       log_(log),
       open_connections_(metrics.gauge("galley_open_connections", "Connections that are open.")),
       started_s_(context.clock.unix_seconds()) {}
 
+const Page* Routes::find_page(std::string_view path) const {
+  const auto found = std::ranges::find(options_.pages, path, &Page::path);
+  return found == options_.pages.end() ? nullptr : &*found;
+}
+
+const ApiKey* Routes::key_of(const HttpRequest& request) const {
+  const std::string_view presented = presented_key(request);
+  return presented.empty() ? nullptr : options_.keys.find(presented);
+}
+
+HttpResponse Routes::unauthenticated(const HttpRequest& request) const {
+  HttpResponse response =
+      error(request, {.code = Code::kUnauthenticated,
+                      .what = presented_key(request).empty()
+                                  ? "An API key is needed, as `authorization: Bearer KEY` or "
+                                    "`x-api-key: KEY`."
+                                  : "The API key is not known here."});
+  response.headers.push_back({"www-authenticate", "Bearer"});
+  return response;
+}
+
 std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
-  const Found found = find_route(head.method, head.path);
+  Found found = find_route(head.method, head.path);
+  if (find_page(head.path) != nullptr) {
+    if (is_get(head.method)) {
+      return std::nullopt;
+    }
+    found.allow = "GET, HEAD";
+  }
   if (found.allow.empty()) {
     return error(head,
                  {.code = Code::kNotFound,
@@ -206,24 +339,48 @@ std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
     response.headers.push_back({"allow", found.allow});
     return response;
   }
+  const ApiKey* const key = key_of(head);
+  if (needs_key(found.route->action) && !options_.keys.empty() && key == nullptr) {
+    return unauthenticated(head);
+  }
   if (found.route->action == Action::kNotBuilt) {
     return error(head, {.code = Code::kUnimplemented,
                         .what = fmt::format("{} {} is not implemented by this server.", head.method,
                                             quoted(head.path, kShownBytesMax))});
   }
-  if (found.route->action == Action::kChat && draining_) {
+  if (found.route->action == Action::kGenerate && draining_) {
     return error(head,
                  {.code = Code::kUnavailable, .what = "The server is about to stop. Retry later."});
+  }
+  if (found.route->action == Action::kGenerate && key != nullptr) {
+    if (const auto refused = quota_.refuses(*key)) {
+      return refusal(found.route->protocol, context_.codec.options().compat, *refused);
+    }
   }
   return std::nullopt;
 }
 
 void Routes::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
+  if (const Page* const page = find_page(request.path)) {
+    return exchange->respond(page_response(*page));
+  }
   const Found found = find_route(request.method, request.path);
   switch (found.route->action) {
-    case Action::kChat:
-      return generate(Protocol::kChat, exchange);
+    case Action::kGenerate:
+      return generate(found.route->protocol, exchange);
+    case Action::kCountTokens:
+      return answer_body(
+          context_, found.route->protocol, exchange,
+          [&codec = context_.codec](std::string_view body) { return count_tokens(codec, body); });
+    case Action::kTokenize:
+      return answer_body(
+          context_, found.route->protocol, exchange,
+          [&codec = context_.codec](std::string_view body) { return tokenize(codec, body); });
+    case Action::kDetokenize:
+      return answer_body(
+          context_, found.route->protocol, exchange,
+          [&codec = context_.codec](std::string_view body) { return detokenize(codec, body); });
     case Action::kModels:
       return exchange->respond(models(request));
     case Action::kModel:
@@ -242,28 +399,26 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
 }
 
 void Routes::generate(Protocol protocol, const std::shared_ptr<Exchange>& exchange) {
-  HttpBody body = std::move(exchange->request().body);
-  const bool queued =
-      exchange->offload([this, protocol, exchange, body = std::move(body)]() mutable {
-        if (exchange->gone()) {
-          return;
-        }
-        // A temporary: nothing reads the body after this line, its place is the next one's.
-        auto prepared = context_.codec.prepare(protocol, HttpBody(std::move(body)).text);
-        exchange->post([this, protocol, exchange, prepared = std::move(prepared)]() mutable {
-          if (!prepared) {
-            exchange->respond(
-                error_response(protocol, context_.codec.options().compat, prepared.error()));
-            return;
-          }
-          GenerationReply::begin(exchange, std::move(*prepared), context_);
-        });
-      });
-  if (!queued) {
-    exchange->respond(error_response(
-        protocol, context_.codec.options().compat,
-        {.code = Code::kOverloaded, .what = "Too many requests are waiting. Retry later."}));
+  std::unique_ptr<KeyQuota::Place> place;
+  std::string name;
+  if (const ApiKey* const key = key_of(exchange->request())) {
+    auto entered = quota_.enter(*key);
+    if (!entered) {
+      return exchange->respond(refusal(protocol, context_.codec.options().compat, entered.error()));
+    }
+    place = std::move(*entered);
+    name = key->name;
   }
+  with_body(
+      context_, protocol, exchange,
+      [this, protocol, name = std::move(name)](std::string_view body) -> Result<Prepared> {
+        GALLEY_TRY(Prepared prepared, context_.codec.prepare(protocol, body));
+        prepared.generation.tenant = name;
+        return prepared;
+      },
+      [this, exchange, place = std::move(place)](Prepared prepared) mutable {
+        GenerationReply::begin(exchange, std::move(prepared), context_, std::move(place));
+      });
 }
 
 HttpResponse Routes::models(const HttpRequest& request) const {
@@ -314,7 +469,9 @@ void Routes::finished(const ExchangeSummary& summary) {
   const Found found = find_route(request.method, request.path);
   const std::string status = std::to_string(summary.status);
   // The table's spelling, so that a client cannot make up series.
-  const std::string route(found.route == nullptr ? "none" : found.route->path);
+  const std::string route(found.route != nullptr               ? found.route->path
+                          : find_page(request.path) != nullptr ? "page"
+                                                               : "none");
   metrics_
       .counter("galley_http_requests_total", "Requests by route and status, 0: client left first.",
                {{"route", route}, {"status", status}})
@@ -324,12 +481,14 @@ void Routes::finished(const ExchangeSummary& summary) {
                  "From the complete request to the end of its reply.", kRequestSeconds,
                  {{"route", route}})
       .observe(std::chrono::duration<double>(summary.took).count());
+  const ApiKey* const key = key_of(request);
   log_.info("request done", {{"request", request.id},
                              {"method", request.method},
                              {"path", request.path},
                              {"status", summary.status},
                              {"complete", summary.complete},
-                             {"took", to_string(summary.took)}});
+                             {"took", to_string(summary.took)},
+                             {"key", key == nullptr ? "none" : key->name}});
 }
 
 void Routes::connection_count_changed(std::size_t count) {

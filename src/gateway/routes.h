@@ -4,20 +4,35 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/api_keys.h"
 #include "gateway/exchange.h"
 #include "gateway/generation_reply.h"
+#include "gateway/key_quota.h"
 
 namespace galley::gateway {
+
+// A file that is served as it is.
+struct Page {
+  std::string_view path;  // "/app.js"
+  std::string_view content_type;
+  std::string_view bytes;
+};
+
+struct RouteOptions {
+  std::vector<Page> pages;  // for everybody
+  ApiKeys keys;             // who may use the rest, but for /health and /ready
+};
 
 // Every path of the server. Answers the small routes itself and hands generations to
 // GenerationReply. All members are called on the connections' thread, except set_draining.
 class Routes final : public HttpHandler {
  public:
-  // The references, and those in `context`, must outlive the routes.
-  Routes(ReplyContext context, Metrics& metrics, Log& log);
+  // The references, those in `context`, and what the pages point to must outlive the routes.
+  Routes(ReplyContext context, Metrics& metrics, Log& log, RouteOptions options = {});
 
   std::optional<HttpResponse> refuse_early(const HttpRequest& head) override;
   void handle(std::shared_ptr<Exchange> exchange) override;
@@ -33,12 +48,20 @@ class Routes final : public HttpHandler {
 
  private:
   void generate(recipe::Protocol protocol, const std::shared_ptr<Exchange>& exchange);
+  // Of the key a client sent; null where keys are wanted and it is missing or wrong, and where none
+  // are.
+  [[nodiscard]] const ApiKey* key_of(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse unauthenticated(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse models(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model(const HttpRequest& request, std::string_view encoded_id) const;
   [[nodiscard]] HttpResponse ready() const;
   [[nodiscard]] HttpResponse error(const HttpRequest& request, const Error& error) const;
 
+  [[nodiscard]] const Page* find_page(std::string_view path) const;
+
   const ReplyContext context_;
+  const RouteOptions options_;
+  KeyQuota quota_;
   Metrics& metrics_;
   Log& log_;
   Gauge open_connections_;

@@ -73,6 +73,92 @@ TEST_F(RoutesTest, ChatIsServedUnderItsThreePaths) {
   }
 }
 
+TEST_F(RoutesTest, EachProtocolIsServedUnderItsPaths) {
+  constexpr std::string_view kResponses = R"({"model":"DeepSeek-V4.1-Flash","input":"Hello"})";
+  constexpr std::string_view kMessages = R"({"model":"DeepSeek-V4.1-Flash","max_tokens":9,)"
+                                         R"("messages":[{"role":"user","content":"Hello"}]})";
+  constexpr std::string_view kCompletions = R"({"model":"DeepSeek-V4.1-Flash","prompt":"Hello"})";
+  struct Row {
+    std::string path;
+    std::string_view body;
+    std::string_view object;
+  };
+  for (const Row& row : {Row{"/v1/responses", kResponses, R"("object":"response")"},
+                         Row{"/responses", kResponses, R"("object":"response")"},
+                         Row{"/v1/messages", kMessages, R"("type":"message")"},
+                         Row{"/anthropic/v1/messages", kMessages, R"("type":"message")"},
+                         Row{"/anthropic/messages", kMessages, R"("type":"message")"},
+                         Row{"/completions", kCompletions, R"("object":"text_completion")"},
+                         Row{"/v1/completions", kCompletions, R"("object":"text_completion")"},
+                         Row{"/beta/completions", kCompletions, R"("object":"text_completion")"}}) {
+    ask("POST", row.path, {}, std::string(row.body));
+    gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+    exchange_->run();
+    EXPECT_EQ(exchange_->response.status, 200) << row.path;
+    EXPECT_NE(exchange_->response.body.find(row.object), std::string::npos)
+        << exchange_->response.body;
+  }
+  EXPECT_TRUE(anthropic_error(ask("POST", "/v1/messages", {}, "{")));
+  EXPECT_TRUE(openai_error(ask("POST", "/v1/responses", {}, "{")));
+}
+
+TEST_F(RoutesTest, CountsTokensOfMessages) {
+  const std::string body =
+      R"({"model":"DeepSeek-V4.1-Flash","messages":[{"role":"user","content":"Hello"}]})";
+  const HttpResponse counted = ask("POST", "/v1/messages/count_tokens", {}, body);
+  EXPECT_EQ(counted.status, 200) << counted.body;
+  const auto prompt = gateway_.codec->prompt(recipe::Protocol::kMessages, body);
+  EXPECT_EQ(counted.body, R"({"input_tokens":)" + std::to_string(prompt->size()) + "}");
+  const HttpResponse bad = ask("POST", "/v1/messages/count_tokens", {}, R"({"model":"gpt-9"})");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_TRUE(anthropic_error(bad)) << bad.body;
+}
+
+TEST_F(RoutesTest, TextToTokensAndBack) {
+  const HttpResponse made = ask("POST", "/tokenize", {}, R"({"prompt":"Hello <think>"})");
+  EXPECT_EQ(made.status, 200) << made.body;
+  const auto json = recipe::parse_json(made.body);
+  ASSERT_TRUE(json.has_value());
+  const std::string tokens = recipe::to_json(*json->find("tokens"));
+  EXPECT_EQ(*json->find("count")->int64(),
+            static_cast<std::int64_t>(json->find("tokens")->array()->size()));
+  EXPECT_EQ(*json->find("max_model_len")->int64(), 2000);
+  EXPECT_EQ(ask("POST", "/v1/detokenize", {}, R"({"tokens":)" + tokens + "}").body,
+            R"({"prompt":"Hello <think>"})");
+  // Text is text, whatever it spells.
+  EXPECT_EQ(tokens.find(std::to_string(tokens_of("<think>")[0])), std::string::npos);
+  const auto shown = recipe::parse_json(
+      ask("POST", "/tokenize", {}, chat_body(R"(,"return_token_strs":true)")).body);
+  ASSERT_TRUE(shown.has_value());
+  EXPECT_EQ(*shown->find("token_strs")->array()->front().string(), "<｜begin▁of▁sentence｜>");
+  EXPECT_EQ(recipe::to_json(*shown->find("control")).substr(0, 5), "[0,1,");
+  // A conversation is tokenised as the model would get it.
+  const auto chat = recipe::parse_json(ask("POST", "/v1/tokenize", {}, chat_body()).body);
+  EXPECT_EQ(chat->find("tokens")->array()->size(),
+            gateway_.codec->prompt(recipe::Protocol::kChat, chat_body())->size());
+}
+
+TEST_F(RoutesTest, BadTokensAreNamed) {
+  struct Row {
+    std::string path;
+    std::string body;
+    std::string_view param;
+  };
+  for (const Row& row :
+       {Row{"/tokenize", "{}", "prompt"}, Row{"/tokenize", "[]", "body"},
+        Row{"/tokenize", R"({"prompt":5})", "prompt"},
+        Row{"/tokenize", R"({"messages":[]})", "model"}, Row{"/detokenize", "{}", "tokens"},
+        Row{"/detokenize", R"({"tokens":[1,4096]})", "tokens[1]"},
+        Row{"/detokenize", R"({"tokens":[-1]})", "tokens[0]"},
+        Row{"/detokenize", R"({"tokens":["a"]})", "tokens[0]"}}) {
+    const HttpResponse response = ask("POST", row.path, {}, row.body);
+    EXPECT_EQ(response.status, 400) << row.body;
+    const auto json = recipe::parse_json(response.body);
+    ASSERT_TRUE(json.has_value());
+    EXPECT_EQ(*json->find("error")->find("param")->string(), row.param) << response.body;
+  }
+}
+
 TEST_F(RoutesTest, ABodyEndsWithItsParsing) {
   auto lease = std::make_shared<int>();
   const std::weak_ptr<int> held = lease;
@@ -168,22 +254,127 @@ TEST_F(RoutesTest, ADrainRefusesNewGenerationsOnly) {
 
 TEST_F(RoutesTest, KnownRoutesThatAreNotBuiltAre501ByName) {
   for (const std::string path :
-       {"/v1/completions", "/beta/completions", "/v1/responses", "/responses", "/v1/embeddings",
-        "/v1/files", "/v1/batches", "/v1/tokenize", "/detokenize"}) {
+       {"/v1/embeddings", "/embeddings", "/v1/files", "/v1/batches", "/v1/tools/search"}) {
     const HttpResponse response = ask("POST", path);
     EXPECT_EQ(response.status, 501) << path;
     EXPECT_EQ(header(response, "x-should-retry"), "false") << path;
     EXPECT_TRUE(openai_error(response)) << response.body;
     EXPECT_NE(response.body.find("POST \\\"" + path), std::string::npos) << response.body;
   }
-  for (const std::string path : {"/v1/messages", "/anthropic/v1/messages", "/anthropic/messages",
-                                 "/v1/messages/count_tokens"}) {
-    const HttpResponse response = ask("POST", path);
-    EXPECT_EQ(response.status, 501) << path;
-    EXPECT_TRUE(anthropic_error(response)) << response.body;
-  }
   EXPECT_EQ(ask("GET", "/v1/files/file-1").status, 501);
   EXPECT_EQ(ask("GET", "/user/balance").status, 501);
+}
+
+class KeysTest : public RoutesTest {
+ protected:
+  KeysTest() {
+    ApiKeys keys = ApiKeys::parse(api_key_line("alice", Secret("one")) + " concurrency=1\n" +
+                                  api_key_line("bob", Secret("two")))
+                       .value();
+    keyed_ = std::make_unique<Routes>(
+        gateway_.context(), gateway_.metrics, gateway_.log,
+        RouteOptions{.pages = {{"/", "text/html", "<p>"}}, .keys = std::move(keys)});
+  }
+  std::optional<HttpResponse> refuse(std::string path, std::vector<HttpHeader> headers = {}) {
+    return keyed_->refuse_early(
+        {.method = path.starts_with("/v1/c") ? "POST" : "GET", .path = path, .headers = headers});
+  }
+  std::shared_ptr<FakeExchange> begin(std::string_view key, std::string_view more = "") {
+    const auto exchange = std::make_shared<FakeExchange>(
+        HttpRequest{.method = "POST",
+                    .path = "/v1/chat/completions",
+                    .headers = {{"authorization", "Bearer " + std::string(key)}},
+                    .body = {.text = chat_body(more)}});
+    keyed_->handle(exchange);
+    exchange->run();
+    return exchange;
+  }
+
+  std::unique_ptr<Routes> keyed_;
+};
+
+TEST_F(KeysTest, OnlyKnownKeysPass) {
+  const auto none = refuse("/v1/models");
+  ASSERT_TRUE(none.has_value());
+  EXPECT_EQ(none->status, 401);
+  EXPECT_EQ(header(*none, "www-authenticate"), "Bearer");
+  EXPECT_TRUE(openai_error(*none)) << none->body;
+  for (const HttpHeader& bad :
+       {HttpHeader{"authorization", "Bearer three"}, HttpHeader{"authorization", "one"},
+        HttpHeader{"authorization", "Basic one"}, HttpHeader{"authorization", "Bearer "},
+        HttpHeader{"authorization", "bearer"}, HttpHeader{"x-api-key", "Bearer one"},
+        HttpHeader{"x-api-key", ""}}) {
+    const auto refused = refuse("/v1/chat/completions", {bad});
+    ASSERT_TRUE(refused.has_value()) << bad.value;
+    EXPECT_EQ(refused->status, 401) << bad.value;
+    EXPECT_EQ(refused->body.find("three"), std::string::npos);
+  }
+  for (const HttpHeader& good :
+       {HttpHeader{"authorization", "Bearer one"}, HttpHeader{"authorization", "bearer two"},
+        HttpHeader{"x-api-key", "two"}}) {
+    EXPECT_FALSE(refuse("/v1/chat/completions", {good}).has_value()) << good.value;
+    EXPECT_FALSE(refuse("/metrics", {good}).has_value());
+  }
+  // A proxy's own header hides nothing.
+  EXPECT_FALSE(refuse("/metrics", {{"authorization", "Basic x"}, {"x-api-key", "one"}}));
+  EXPECT_TRUE(refuse("/metrics").has_value());
+  for (const std::string open : {"/health", "/ready", "/"}) {
+    EXPECT_FALSE(refuse(open).has_value()) << open;
+  }
+}
+
+// A share for each name that a client thinks of would be no share.
+TEST_F(KeysTest, ATenantIsTheKeyWhoeverItsUserIs) {
+  const auto plain = begin("two");
+  EXPECT_EQ(gateway_.source.last.tenant, "bob");
+  EXPECT_EQ(gateway_.source.last.user, "");
+  const auto user = begin("two", R"(,"user_id":"u1")");
+  EXPECT_EQ(gateway_.source.last.tenant, "bob");
+  EXPECT_EQ(gateway_.source.last.user, "u1");
+  plain->listener.reset();
+  user->listener.reset();
+}
+
+TEST_F(KeysTest, LimitsOfAKeyHoldUntilItsAnswersEnd) {
+  const auto first = begin("one");
+  EXPECT_FALSE(first->ended);
+  const auto second = begin("one");
+  EXPECT_EQ(second->response.status, 429);
+  const auto early = refuse("/v1/chat/completions", {{"x-api-key", "one"}});  // before a body
+  ASSERT_TRUE(early.has_value());
+  EXPECT_EQ(early->status, 429);
+  EXPECT_EQ(header(second->response, "retry-after"), "1");
+  EXPECT_NE(second->response.body.find("1 requests at once"), std::string::npos);
+  gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+  first->run();
+  EXPECT_EQ(first->response.status, 200);
+  const auto third = begin("one");
+  EXPECT_FALSE(third->ended);
+  third->leave();
+  const auto bad = begin("one", R"(,"temperature":9)");  // gives its place back, too
+  EXPECT_EQ(bad->response.status, 400);
+  const auto fourth = begin("one");
+  EXPECT_FALSE(fourth->ended);
+  first->listener.reset();
+  fourth->listener.reset();
+}
+
+TEST_F(RoutesTest, PagesAreServedAsTheyAre) {
+  EXPECT_EQ(ask("GET", "/").status, 404);
+  Routes routes(gateway_.context(), gateway_.metrics, gateway_.log,
+                {.pages = {{"/", "text/html; charset=utf-8", "<p>"}}});
+  const auto exchange = std::make_shared<FakeExchange>(HttpRequest{.method = "GET", .path = "/"});
+  EXPECT_FALSE(routes.refuse_early(exchange->request()).has_value());
+  routes.handle(exchange);
+  EXPECT_EQ(exchange->response.status, 200);
+  EXPECT_EQ(exchange->response.body, "<p>");
+  EXPECT_EQ(header(exchange->response, "content-type"), "text/html; charset=utf-8");
+  EXPECT_NE(header(exchange->response, "content-security-policy").find("default-src 'none'"),
+            std::string::npos);
+  const auto refused = routes.refuse_early({.method = "POST", .path = "/"});
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->status, 405);
+  EXPECT_EQ(header(*refused, "allow"), "GET, HEAD");
 }
 
 TEST_F(RoutesTest, UnknownRoutesAre404) {

@@ -1,0 +1,51 @@
+#include "engine/engine_metrics.h"
+
+namespace galley::engine {
+
+EngineMetrics::EngineMetrics(Metrics& metrics)
+    : counts_{{
+          {&SchedulerStats::steps,
+           metrics.counter("galley_engine_steps_total", "Forward passes over a batch.")},
+          {&SchedulerStats::rows,
+           metrics.counter("galley_engine_rows_total", "Requests' parts of steps, one a request.")},
+          {&SchedulerStats::stalled_rows,
+           metrics.counter("galley_engine_stalled_rows_total",
+                           "Parts left out of a step for want of a block.")},
+          {&SchedulerStats::preemptions,
+           metrics.counter("galley_engine_preemptions_total",
+                           "Running requests that lost their place for a while.")},
+          {&SchedulerStats::prefill_tokens,
+           metrics.counter("galley_engine_prefill_tokens_total",
+                           "Prompt tokens computed, again after a preemption.")},
+          {&SchedulerStats::hit_tokens,
+           metrics.counter("galley_engine_hit_tokens_total",
+                           "Prompt tokens found in the cache, again after a preemption.")},
+          {&SchedulerStats::drafts_verified,
+           metrics.counter("galley_engine_verified_drafts_total", "Drafted tokens looked at.")},
+          {&SchedulerStats::drafts_accepted,
+           metrics.counter("galley_engine_accepted_drafts_total", "Drafted tokens that stood.")},
+      }},
+      running_(metrics.gauge("galley_engine_running_requests", "Requests that have a slot.")),
+      waiting_(metrics.gauge("galley_engine_waiting_requests", "Requests that wait for one.")),
+      blocks_(metrics.gauge("galley_engine_blocks", "Blocks of the cache.")),
+      held_blocks_(metrics.gauge("galley_engine_held_blocks", "Blocks that running requests use.")),
+      cached_blocks_(metrics.gauge("galley_engine_cached_blocks",
+                                   "Blocks that nobody uses, kept for prompts that begin so.")) {}
+
+void EngineMetrics::update(const Scheduler& scheduler) {
+  const SchedulerStats& now = scheduler.stats();
+  for (Count& count : counts_) {
+    if (const std::int64_t more = now.*count.source - told_.*count.source; more > 0) {
+      count.counter.add(static_cast<double>(more));
+    }
+  }
+  told_ = now;
+  const cache::PrefixCache& cache = scheduler.cache();
+  running_.set(static_cast<double>(scheduler.running()));
+  waiting_.set(static_cast<double>(scheduler.waiting()));
+  blocks_.set(static_cast<double>(cache.blocks()));
+  held_blocks_.set(static_cast<double>(cache.blocks() - cache.available()));
+  cached_blocks_.set(static_cast<double>(cache.cached()));
+}
+
+}  // namespace galley::engine
