@@ -16,6 +16,7 @@
 #include "apps/chat_input.h"
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "apps/introduction.h"
 #include "apps/local_answer.h"
 #include "apps/model_source.h"
 #include "apps/number_flag.h"
@@ -268,27 +269,18 @@ class Chat {
   std::int64_t drafts_accepted_ = 0;
 };
 
-// What a model's introduction.json says of it, {"about": text, "questions": [texts]}; nothing where
-// the folder has none.
-Result<std::string> introduction(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "introduction.json";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
+// What the model says of itself, for a terminal.
+std::string introduction(const std::filesystem::path& folder) {
+  const auto read = read_introduction(folder);
+  if (!read) {
+    return fmt::format("(introduction.json: {})\n", harmless(to_string(read.error())));
+  }
+  if (!*read) {
     return "";
   }
-  GALLEY_TRY(const std::string text, read_input(path.string()));
-  GALLEY_TRY(const recipe::Json json, recipe::parse_json(text));
-  const recipe::Json* const about = json.find("about");
-  const recipe::Json* const questions = json.find("questions");
-  if (about == nullptr || about->string() == nullptr || questions == nullptr ||
-      questions->array() == nullptr ||
-      !std::ranges::all_of(*questions->array(),
-                           [](const recipe::Json& one) { return one.string() != nullptr; })) {
-    return fail(Code::kCorruption, "want a text `about` and a list of texts `questions`");
-  }
-  std::string out = harmless(*about->string()) + "\n";
-  for (const recipe::Json& question : *questions->array()) {
-    out.append("  ").append(harmless(*question.string())).append("\n");
+  std::string out = harmless((*read)->about) + "\n";
+  for (const std::string& question : (*read)->questions) {
+    out.append("  ").append(harmless(question)).append("\n");
   }
   return out;
 }
@@ -305,11 +297,8 @@ Result<bool> chat(const Flags& flags) {
              gateway::Codec::create(model.tokenizer, std::move(options), source->context_tokens()));
   if (terminal) {
     catch_interrupts();
-    const auto about = introduction(flags.model);
     fmt::print("{}. /help lists the commands.\n{}", harmless(source->description()),
-               about
-                   ? *about
-                   : fmt::format("(introduction.json: {})\n", harmless(to_string(about.error()))));
+               introduction(flags.model));
     std::fflush(stdout);
   }
   return Chat(flags, model, *source, *codec, clock).run(terminal);

@@ -22,11 +22,13 @@ inline void need_subcommand(CLI::App& parent) {
 void add_serve(CLI::App& galley, int& exit_code);
 void add_chat(CLI::App& galley, int& exit_code);
 void add_run(CLI::App& galley, int& exit_code);
+void add_bench(CLI::App& galley, int& exit_code);
 void add_model(CLI::App& galley, int& exit_code);
 void add_model_inspect(CLI::App& model, int& exit_code);
 void add_model_eval(CLI::App& model, int& exit_code);
 void add_model_pack(CLI::App& model, int& exit_code);
 void add_model_synth(CLI::App& model, int& exit_code);
+void add_keys(CLI::App& galley, int& exit_code);
 void add_config(CLI::App& galley, int& exit_code);
 void add_doctor(CLI::App& galley, int& exit_code);
 void add_plan_sim_engine(CLI::App& sim, int& exit_code);

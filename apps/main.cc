@@ -20,6 +20,8 @@ int main(int argc, char** argv) {
   add_serve(galley, exit_code);
   add_chat(galley, exit_code);
   add_run(galley, exit_code);
+  add_bench(galley, exit_code);
+  add_keys(galley, exit_code);
   add_config(galley, exit_code);
   add_doctor(galley, exit_code);
   add_model(galley, exit_code);

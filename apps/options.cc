@@ -6,6 +6,8 @@
 #include <fmt/core.h>
 #include <utility>
 
+#include "apps/input.h"
+#include "cache/sha256.h"
 #include "kernels/isa.h"
 #include "recipe/names.h"
 
@@ -17,11 +19,14 @@ using namespace std::chrono_literals;
 constexpr std::int64_t kDurationMin = Duration(1ms).count();
 constexpr std::int64_t kDurationMax = Duration(24h).count();
 
+// The tenant of server.key.
+constexpr const char* kKeyOfSetting = "default";
+
 // The shortest useful list. Names of clients' models map to the version whose prompts they get.
 const std::array kOptions{
     ConfigOption{.key = "server.address",
                  .initial = "127.0.0.1",
-                 .help = "IP address to listen on. There is no authentication yet: keep it local."},
+                 .help = "IP address to listen on. Set keys before it is one that others reach."},
     ConfigOption{.key = "server.port",
                  .type = ConfigType::kInteger,
                  .initial = "8080",
@@ -30,6 +35,14 @@ const std::array kOptions{
     ConfigOption{.key = "server.port_file",
                  .initial = "",
                  .help = "Write the port that was taken into this file, once the server listens."},
+    ConfigOption{.key = "server.keys_file",
+                 .initial = "",
+                 .help = "File of the API keys that may use the server, see `galley keys`; empty "
+                         "and no server.key: everybody may."},
+    ConfigOption{.key = "server.key",
+                 .initial = "",
+                 .help = "One more API key, best given as a variable; its holder has no limits.",
+                 .secret = true},
     ConfigOption{.key = "server.connections_max",
                  .type = ConfigType::kInteger,
                  .initial = "1024",
@@ -177,6 +190,29 @@ gateway::HttpOptions http_options(const Config& config) {
           .body_timeout = config.duration("server.body_timeout"),
           .write_timeout = config.duration("server.write_timeout"),
           .keep_alive_interval = config.duration("server.keep_alive_interval")};
+}
+
+Result<gateway::ApiKeys> api_keys(const Config& config) {
+  gateway::ApiKeys keys;
+  if (const std::string& path = config.string("server.keys_file"); !path.empty()) {
+    GALLEY_TRY(const std::string text, read_input(path));
+    auto parsed = gateway::ApiKeys::parse(text);
+    if (!parsed) {
+      return in_step(fmt::format("keys file '{}'", path), std::move(parsed).error());
+    }
+    if (parsed->empty()) {
+      return fail(Code::kInvalidArgument, fmt::format("keys file '{}' has no key", path),
+                  "server.keys_file");
+    }
+    keys = std::move(*parsed);
+  }
+  if (const Secret key = config.secret("server.key"); !key.empty()) {
+    if (auto added = keys.add({.name = kKeyOfSetting, .hash = cache::sha256(key.reveal())});
+        !added) {
+      return in_step("server.key", std::move(added).error());
+    }
+  }
+  return keys;
 }
 
 Result<recipe::CodecOptions> codec_options(const Config& config) {

@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "gateway/api_keys.h"
 #include "gateway/http_server.h"
 #include "recipe/request.h"
 
@@ -19,6 +20,8 @@ namespace galley::apps {
 [[nodiscard]] Result<Config> load_config(std::vector<std::string> args);
 
 [[nodiscard]] gateway::HttpOptions http_options(const Config& config);
+// Of the file and of the setting. Error: a file that cannot be read, or with a bad line or no key.
+[[nodiscard]] Result<gateway::ApiKeys> api_keys(const Config& config);
 [[nodiscard]] Result<recipe::CodecOptions> codec_options(const Config& config);
 [[nodiscard]] Result<LogOptions> log_options(const Config& config);
 

