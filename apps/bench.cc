@@ -130,6 +130,9 @@ Result<std::vector<recipe::Generation>> make_load(const Flags& flags,
                   fmt::format("prompt and answer exceed the context of {} tokens", context_tokens),
                   "--prompt");
     }
+    if (flags.shared > flags.prompt) {
+      return fail(Code::kInvalidArgument, "is more than --prompt", "--shared");
+    }
     for (std::vector<TokenId>& prompt :
          synthetic_prompts({.requests = static_cast<std::size_t>(flags.requests),
                             .prompt_tokens = static_cast<std::size_t>(flags.prompt),

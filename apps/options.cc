@@ -1,5 +1,6 @@
 #include "apps/options.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -207,6 +208,11 @@ Result<gateway::ApiKeys> api_keys(const Config& config) {
     keys = std::move(*parsed);
   }
   if (const Secret key = config.secret("server.key"); !key.empty()) {
+    if (!std::ranges::all_of(key.reveal(), [](char c) { return c > ' ' && c < '\x7f'; })) {
+      return fail(Code::kInvalidArgument,
+                  "has white space or other bytes that no header can carry, such as a line end",
+                  "server.key");
+    }
     if (auto added = keys.add({.name = kKeyOfSetting, .hash = cache::sha256(key.reveal())});
         !added) {
       return in_step("server.key", std::move(added).error());

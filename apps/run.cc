@@ -170,8 +170,9 @@ void add_run(CLI::App& galley, int& exit_code) {
   CLI::App* const command = galley.add_subcommand(
       "run",
       "Answers a file of requests with a model, many at once. IN and OUT are JSON lines in the "
-      "form of OpenAI's batches, with the urls /v1/chat/completions, /v1/responses and "
-      "/v1/messages; answers come in the order they end. A line that cannot be answered has an "
+      "form of OpenAI's batches, with the urls /v1/chat/completions, /v1/responses, "
+      "/v1/messages and /v1/completions; answers come in the order they end. A line that cannot be "
+      "answered has an "
       "error object for an answer. A run that was stopped, however rudely, goes on with the same "
       "command: what is in OUT is not asked again.");
   command->add_option("IN", flags->input, "Requests, one a line; - is standard input.")->required();

@@ -32,9 +32,12 @@ MUTATIONS = {
     "a place is kept when its answer ends": (
         "src/gateway/generation_reply.cc", "  place_.reset();\n", "", "gateway", "KeysTest.LimitsOfAKeyHoldUntilItsAnswersEnd"),
     "a refusal costs a request": (
-        "src/gateway/key_quota.cc", "  if (const Duration wait = tenant.requests.wait(now); wait > Duration(0)) {\n",
-        "  if (const Duration wait = tenant.requests.wait(now); wait > Duration(0)) {\n    tenant.requests.take(1, now);\n",
-        "gateway", "KeyQuotaTest.RequestsComeBackWithTime"),
+        "src/gateway/key_quota.cc", "  if (auto refused = refusal(key, tenant, now)) {\n",
+        "  if (auto refused = refusal(key, tenant, now)) {\n    tenant.requests.take(1, now);\n", "gateway",
+        "KeyQuotaTest.RequestsComeBackWithTime"),
+    "the first limit is told, not the longest": (
+        "src/gateway/key_quota.cc", "(!longest || wait > longest->retry_after)", "!longest", "gateway",
+        "KeyQuotaTest.OfSeveralLimitsTheLongestWaitIsTold"),
     "more than a minute's worth is saved": (
         "src/gateway/key_quota.cc", "std::min(level_ + per_second_ * seconds(now - at_), per_second_ * kSecondsPerMinute)",
         "level_ + per_second_ * seconds(now - at_)", "gateway", "KeyQuotaTest.RequestsComeBackWithTime"),

@@ -221,11 +221,14 @@ function toolsOfSettings() {
     return undefined;
   }
   const list = JSON.parse(text);
-  if (!Array.isArray(list)) {
-    throw new Error("the tools must be a list");
+  if (!Array.isArray(list) || !list.every((tool) => tool && typeof tool === "object")) {
+    throw new Error("they must be a list of functions");
   }
   return list.map((tool) => (tool.type === "function" ? tool : { type: "function", function: tool }));
 }
+
+/** Of a field; undefined, which is not sent, where it is empty. */
+const numberOf = (id) => (by(id).value === "" ? undefined : Number(by(id).value));
 
 function requestBody() {
   const system = by("system").value.trim();
@@ -234,8 +237,8 @@ function requestBody() {
     messages: messages
       .filter((message) => message.role !== "assistant" || message.content || message.tool_calls)
       .map(({ figures, problem, ...message }) => message),
-    temperature: Number(by("temperature").value),
-    max_tokens: Number(by("max-tokens").value),
+    temperature: numberOf("temperature"),
+    max_tokens: numberOf("max-tokens"),
     thinking: { type: by("thinking").checked ? "enabled" : "disabled" },
     tools: toolsOfSettings(),
   };
@@ -260,6 +263,22 @@ function addDelta(message, delta) {
       function: { name: piece.function.name, arguments: "" },
     });
     call.function.arguments += piece.function.arguments ?? "";
+  }
+}
+
+/** A call that the longest answer cut off has no use, and no server would take it back. */
+function dropHalfCalls(answer) {
+  const whole = (answer.tool_calls ?? []).filter((call) => {
+    try {
+      JSON.parse(call.function.arguments);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+  if (answer.tool_calls && whole.length < answer.tool_calls.length) {
+    answer.problem = "A call of a tool was cut off and is left out.";
+    answer.tool_calls = whole.length ? whole : undefined;
   }
 }
 
@@ -291,6 +310,7 @@ async function ask() {
       });
     });
     by("status").textContent = "Answered.";
+    dropHalfCalls(answer);
   } catch (error) {
     answer.problem = error.name === "AbortError" ? "You stopped this answer." : error.message;
     delete answer.tool_calls; // half a call is none
@@ -364,6 +384,13 @@ function listen() {
       say(text);
     }
   });
+  by("form").addEventListener(
+    "invalid",
+    () => {
+      by("form").querySelector("details").open = true; // what is wrong is in there
+    },
+    true,
+  );
   by("input").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
@@ -410,8 +437,12 @@ async function begin() {
     const intro = await api.introduction();
     await loadModels(intro.model);
     by("key").addEventListener("change", () => {
-      api.setKey(by("key").value);
-      loadModels(intro.model);
+      if (/^[!-~]*$/.test(by("key").value)) {
+        api.setKey(by("key").value);
+        loadModels(intro.model);
+      } else {
+        by("status").textContent = "No API key has such characters.";
+      }
     });
     by("about").textContent = intro.about || "Say something to begin.";
     by("questions").replaceChildren(

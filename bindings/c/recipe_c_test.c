@@ -448,7 +448,7 @@ static void test_misuse(const galley_tokenizer* tokenizer, const galley_request*
 
   REFUSED(galley_error_create(GALLEY_OK, TEXT("a"), GALLEY_CHAT, &error));
   REFUSED(galley_error_create(INT32_MIN, TEXT("a"), GALLEY_CHAT, &error));
-  REFUSED(galley_error_create(GALLEY_INTERNAL, TEXT("a"), 3, &error));
+  REFUSED(galley_error_create(GALLEY_INTERNAL, TEXT("a"), GALLEY_COMPLETIONS + 1, &error));
   REFUSED(galley_error_create(GALLEY_INTERNAL, NULL, 1, GALLEY_CHAT, &error));
   REFUSED(galley_error_create(GALLEY_INTERNAL, TEXT("a"), GALLEY_CHAT, NULL));
   CHECK(error == NULL);

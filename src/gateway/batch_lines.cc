@@ -75,7 +75,8 @@ Result<Protocol> protocol_of(const Json& line) {
   if (found == kUrls.end()) {
     return fail(
         Code::kNotFound,
-        fmt::format("`url` {} is none of /v1/chat/completions, /v1/responses and /v1/messages",
+        fmt::format("`url` {} is none of /v1/chat/completions, /v1/responses, /v1/messages and "
+                    "/v1/completions",
                     quoted(*url, kShownBytesMax)),
         "url");
   }

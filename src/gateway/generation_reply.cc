@@ -99,7 +99,12 @@ GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
                .clock = &context_.clock}),
       place_(std::move(place)) {}
 
+// Counted as they are made: what a client never reads was made, too. The place outlives the
+// generation.
 void GenerationReply::on_start(const recipe::Started& started) {
+  context_.metrics.prompt_tokens.add(static_cast<double>(started.prompt_tokens));
+  context_.metrics.cached_tokens.add(static_cast<double>(started.cached_tokens));
+  charge(started.prompt_tokens - started.cached_tokens);
   const MutexLock lock(mutex_);
   waiting_.push_start(started);
   post_pump();
@@ -107,6 +112,8 @@ void GenerationReply::on_start(const recipe::Started& started) {
 
 void GenerationReply::on_tokens(std::span<const TokenId> ids,
                                 std::span<const recipe::TokenLogprob> logprobs) {
+  context_.metrics.output_tokens.add(static_cast<double>(ids.size()));
+  charge(kAnswerTokenWeight * static_cast<std::int64_t>(ids.size()));
   const MutexLock lock(mutex_);
   if (!overflowed_) {
     waiting_.push_tokens(ids, logprobs);
@@ -206,13 +213,8 @@ void GenerationReply::pump() {
 
 void GenerationReply::apply(StepQueue::Step& step) {
   if (const auto* started = std::get_if<recipe::Started>(&step)) {
-    context_.metrics.prompt_tokens.add(static_cast<double>(started->prompt_tokens));
-    context_.metrics.cached_tokens.add(static_cast<double>(started->cached_tokens));
-    charge(started->prompt_tokens - started->cached_tokens);
     writer_.start(*started);
   } else if (const auto* tokens = std::get_if<StepQueue::Tokens>(&step)) {
-    context_.metrics.output_tokens.add(static_cast<double>(tokens->ids.size()));
-    charge(kAnswerTokenWeight * static_cast<std::int64_t>(tokens->ids.size()));
     if (const auto fed = writer_.feed_tokens(tokens->ids, tokens->logprobs); !fed) {
       fail_with(fed.error());
       return;

@@ -49,21 +49,26 @@ KeyQuota::Tenant& KeyQuota::tenant_of(const ApiKey& key, TimeNs now) {
 std::optional<KeyQuota::Refusal> KeyQuota::refusal(const ApiKey& key,
                                                    const Tenant& tenant,
                                                    TimeNs now) {
-  const auto refuse = [&key](std::string limit, Duration retry_after) {
-    return Refusal{{.code = Code::kOverloaded,
-                    .what = fmt::format("The limit of '{}' is reached: {}.", key.name, limit)},
-                   retry_after};
+  const auto limit = [&key]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
+    return Error{.code = Code::kOverloaded,
+                 .what = fmt::format("The limit of '{}' is reached: {}.", key.name,
+                                     fmt::format(text, std::forward<Args>(args)...))};
+  };
+  // Of several that are reached the one that lasts longest: only then it is worth trying again.
+  std::optional<Refusal> longest;
+  const auto wait_for = [&longest](Duration wait, Error error) {
+    if (wait > Duration(0) && (!longest || wait > longest->retry_after)) {
+      longest = Refusal{std::move(error), wait};
+    }
   };
   if (key.limits.concurrency > 0 && tenant.running >= key.limits.concurrency) {
-    return refuse(fmt::format("{} requests at once", key.limits.concurrency), kPlaceRetryAfter);
+    wait_for(kPlaceRetryAfter, limit("{} requests at once", key.limits.concurrency));
   }
-  if (const Duration wait = tenant.requests.wait(now); wait > Duration(0)) {
-    return refuse(fmt::format("{} requests a minute", key.limits.requests_per_minute), wait);
-  }
-  if (const Duration wait = tenant.tokens.wait(now); wait > Duration(0)) {
-    return refuse(fmt::format("{} weighted tokens a minute", key.limits.tokens_per_minute), wait);
-  }
-  return std::nullopt;
+  wait_for(tenant.requests.wait(now),
+           limit("{} requests a minute", key.limits.requests_per_minute));
+  wait_for(tenant.tokens.wait(now),
+           limit("{} weighted tokens a minute", key.limits.tokens_per_minute));
+  return longest;
 }
 
 std::optional<KeyQuota::Refusal> KeyQuota::refuses(const ApiKey& key) {

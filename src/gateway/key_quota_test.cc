@@ -71,6 +71,22 @@ TEST_F(KeyQuotaTest, TokensMayBeOverdrawnAndAreThenPaidBack) {
   EXPECT_TRUE(quota_.enter(alice).has_value());
 }
 
+TEST_F(KeyQuotaTest, OfSeveralLimitsTheLongestWaitIsTold) {
+  const ApiKey alice =
+      key("alice", {.concurrency = 1, .requests_per_minute = 1, .tokens_per_minute = 60});
+  auto place = quota_.enter(alice);
+  ASSERT_TRUE(place.has_value());
+  EXPECT_EQ(quota_.refuses(alice)->retry_after, 60s);
+  (*place)->charge(160);
+  const auto refused = quota_.refuses(alice);
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->retry_after, 101s);
+  EXPECT_NE(refused->error.what.find("60 weighted tokens"), std::string::npos);
+  place->reset();
+  pass(101s);
+  EXPECT_FALSE(quota_.refuses(alice).has_value());
+}
+
 TEST_F(KeyQuotaTest, NoLimitsNoRefusals) {
   const ApiKey alice = key("alice", {});
   std::vector<std::unique_ptr<KeyQuota::Place>> places;

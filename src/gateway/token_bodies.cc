@@ -31,11 +31,12 @@ Result<Json> parse_object(std::string_view body) {
 
 // The tokens that a tokenize() body asks for.
 Result<std::vector<TokenId>> ids_of(const Codec& codec, std::string_view body, const Json& json) {
-  if (json.find("messages") != nullptr) {
+  if (const Json* const messages = json.find("messages");
+      messages != nullptr && !messages->is_null()) {
     return codec.prompt(Protocol::kChat, body);
   }
   const Json* const prompt = json.find("prompt");
-  if (prompt == nullptr) {
+  if (prompt == nullptr || prompt->is_null()) {
     return fail(Code::kInvalidArgument, "is missing: a text, or else `messages`", "prompt");
   }
   if (prompt->string() == nullptr) {
@@ -62,8 +63,15 @@ void append_texts(const recipe::Tokenizer& tokenizer,
   out.append("],\"control\":[").append(control).append("]");
 }
 
-bool is_true(const Json* value) {
-  return value != nullptr && value->boolean() != nullptr && *value->boolean();
+Result<bool> wants_texts(const Json& json) {
+  const Json* const value = json.find("return_token_strs");
+  if (value == nullptr || value->is_null()) {
+    return false;
+  }
+  if (value->boolean() == nullptr) {
+    return fail(Code::kInvalidArgument, "must be true or false", "return_token_strs");
+  }
+  return *value->boolean();
 }
 
 }  // namespace
@@ -78,7 +86,8 @@ Result<std::string> tokenize(const Codec& codec, std::string_view body) {
   GALLEY_TRY(const std::vector<TokenId> ids, ids_of(codec, body, json));
   std::string out = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[{}]", ids.size(),
                                 codec.context_tokens(), fmt::join(ids, ","));
-  if (is_true(json.find("return_token_strs"))) {
+  GALLEY_TRY(const bool texts, wants_texts(json));
+  if (texts) {
     append_texts(*codec.tokenizer(), ids, out);
   }
   return out + "}";

@@ -6,6 +6,7 @@
 
 #include "recipe/json.h"
 #include "recipe/reply_parts.h"
+#include "recipe/text_decoder.h"
 
 // Completions replies (spec recipe 6.9).
 namespace galley::recipe {
@@ -27,12 +28,10 @@ std::size_t characters(std::string_view utf8) {
       utf8, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
 }
 
-// The four lists of this protocol, which have an element for every token.
+// The four lists of this protocol, which have an element for every token. Taken, they begin anew
+// and their offsets go on.
 class LogprobLists {
  public:
-  // `offset` counts the characters of the text before the first token.
-  explicit LogprobLists(std::size_t offset) : offset_(offset) {}
-
   void add(std::span<const TokenLogprob> logprobs) {
     for (const TokenLogprob& entry : logprobs) {
       const std::string_view comma = tokens_.empty() ? "" : ",";
@@ -43,8 +42,11 @@ class LogprobLists {
       append_float(entry.logprob, values_);
       offsets_.append(comma);
       append_int(static_cast<std::int64_t>(offset_), offsets_);
-      // Tokens, not texts: a text may end inside a token that could have become a stop string.
-      offset_ += characters(entry.token);
+      // Of tokens, not of texts: a text may end inside a token that could have become a stop
+      // string.
+      text_.clear();
+      decoder_.feed(entry.token, text_);
+      offset_ += characters(text_);
       top_.append(comma).push_back('{');
       for (std::size_t i = 0; i < entry.top.size(); ++i) {
         top_.append(i > 0 ? ",\"" : "\"");
@@ -56,16 +58,19 @@ class LogprobLists {
     }
   }
   [[nodiscard]] bool empty() const { return tokens_.empty(); }
-  void append_to(std::string& out) const {
+  void take(std::string& out) {
     out.append("{\"tokens\":[").append(tokens_).append("],\"token_logprobs\":[");
     out.append(values_).append("],\"top_logprobs\":[").append(top_);
     out.append("],\"text_offset\":[").append(offsets_).append("]}");
+    for (std::string* const list : {&tokens_, &values_, &top_, &offsets_}) {
+      list->clear();
+    }
   }
-  // Where the next token stands.
-  [[nodiscard]] std::size_t offset() const { return offset_; }
 
  private:
-  std::size_t offset_;
+  std::size_t offset_ = 0;  // characters before the next token
+  TextDecoder decoder_;
+  std::string text_;    // of one token
   std::string tokens_;  // elements, without the brackets
   std::string values_;
   std::string top_;
@@ -127,10 +132,8 @@ class CompletionsStream final : public StreamEncoder {
     if (logprobs.empty()) {
       out_.append("null");
     } else {
-      LogprobLists lists(offset_);
-      lists.add(logprobs);
-      lists.append_to(out_);
-      offset_ = lists.offset();
+      logprobs_.add(logprobs);
+      logprobs_.take(out_);
     }
     out_.append(",\"finish_reason\":null}]");
     out_.append(include_usage_ ? ",\"usage\":null}\n\n" : "}\n\n");
@@ -148,8 +151,8 @@ class CompletionsStream final : public StreamEncoder {
   Compat compat_;
   bool include_usage_;
   std::string echo_;
-  std::string head_;        // of every chunk, up to its choice
-  std::size_t offset_ = 0;  // of the next token that has a log-probability
+  std::string head_;  // of every chunk, up to its choice
+  LogprobLists logprobs_;
   bool ended_ = false;
 };
 
@@ -176,7 +179,7 @@ class CompletionsWhole final : public WholeEncoder {
     if (logprobs_.empty()) {
       out.append("null");
     } else {
-      logprobs_.append_to(out);
+      logprobs_.take(out);
     }
     out.append(",\"finish_reason\":\"").append(finish_name(reason_)).append("\"}],\"usage\":");
     append_openai_usage(usage_, out);
@@ -187,7 +190,7 @@ class CompletionsWhole final : public WholeEncoder {
  private:
   std::string head_;
   std::string text_;
-  LogprobLists logprobs_{0};  // none where the prompt is repeated
+  LogprobLists logprobs_;  // none where the prompt is repeated
   FinishReason reason_ = FinishReason::kEndOfStream;
   Usage usage_;
 };

@@ -115,6 +115,11 @@ TEST(CompletionsRequest, ALimitThatWasNotSent) {
   const auto over = effective_max_tokens(parsed(R"("prompt":"a")"), 40, 30);
   ASSERT_FALSE(over.has_value());
   EXPECT_EQ(over.error().where, "prompt");
+  // One token must fit.
+  EXPECT_EQ(effective_max_tokens(request, 29, 30).value(), 1);
+  const auto full = effective_max_tokens(request, 30, 30);
+  ASSERT_FALSE(full.has_value());
+  EXPECT_EQ(full.error().reason, kContextLengthExceeded);
 }
 
 }  // namespace

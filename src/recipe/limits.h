@@ -38,7 +38,9 @@ inline constexpr std::size_t kTagBytesMax = 4'096;  // one tag of a tool block i
 // Tool schemas repeated in a conversation where they are announced: a name of a few bytes stands
 // for a whole schema.
 inline constexpr std::size_t kAnnouncedBytesMax = std::size_t{16} << 20U;
-inline constexpr std::size_t kUserIdBytesMax = 512;  // user_id, user, metadata.user_id
+inline constexpr std::size_t kMetadataCountMax = 16;     // members of a Response's metadata
+inline constexpr std::size_t kMetadataBytesMax = 2'048;  // 512 characters, as OpenAI has it
+inline constexpr std::size_t kUserIdBytesMax = 512;      // user_id, user, metadata.user_id
 inline constexpr std::size_t kNoteCountMax = 32;  // notes of one request; further ones are dropped
 
 // A tokenizer.json, which the operator chooses (the V4 file: 6.4 MB, 129,280 ids, 128 bytes).

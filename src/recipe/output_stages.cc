@@ -52,7 +52,9 @@ StageMarkers::StageMarkers(const Request& request, bool by_spelling, const Marke
   if (request.output.parse_tool_calls) {
     reasoning_.add(kBlockOpen, "<｜DSML｜", kNewlinesBefore);
   }
-  (json ? json_search_ : answer_).add(kThinkClose, "</think>");
+  if (!request.completion) {  // which shows what it gets
+    (json ? json_search_ : answer_).add(kThinkClose, "</think>");
+  }
   reasoning_.add(kThinkClose, "</think>", kNewlinesBefore);
 }
 

@@ -935,5 +935,41 @@ TEST(Reply, LogprobsOfCompletionsAreFourLists) {
   EXPECT_EQ(pieces.body, replies.body);
 }
 
+// A byte that is no character shows as one.
+TEST(Reply, OffsetsOfCompletionsPointIntoTheText) {
+  const auto tokenizer = v4_tokenizer_for_test(ModelVersion::kV41);
+  ASSERT_TRUE(tokenizer) << to_string(tokenizer.error());
+  std::vector<TokenId> bad;
+  for (TokenId id = 3; bad.size() < 1; ++id) {
+    if ((*tokenizer)->bytes(id) == "\xff") {
+      bad.push_back(id);
+    }
+  }
+  std::vector<TokenId> ids = {bad[0], bad[0]};
+  (*tokenizer)->encode("b", ids);
+  std::vector<TokenLogprob> logprobs;
+  for (const TokenId id : ids) {
+    logprobs.push_back({std::string((*tokenizer)->bytes(id)), -0.5F, {}});
+  }
+  const Replies replies = replies_to(completion_of("p"), *tokenizer, [&](OutputParser& parser) {
+    ASSERT_TRUE(parser.feed_tokens(ids, logprobs));
+    parser.finish(SourceFinish::kStop);
+  });
+  EXPECT_NE(replies.body.find("\"text\":\"\xEF\xBF\xBD\xEF\xBF\xBD"
+                              "b\""),
+            std::string::npos)
+      << replies.body;
+  EXPECT_NE(replies.body.find(R"("text_offset":[0,1,2])"), std::string::npos) << replies.body;
+}
+
+// Every token is shown, that of the end of thinking too: text before and behind it never joins.
+TEST(Reply, CompletionsHideNothing) {
+  Request request = completion_of("p");
+  request.output.stop_sequences = {"ab"};
+  const Replies replies = replies_to(request, {"a</think>b"});
+  EXPECT_NE(replies.body.find("\"text\":\"a</think>b\""), std::string::npos) << replies.body;
+  EXPECT_NE(replies.body.find("\"finish_reason\":\"stop\""), std::string::npos);
+}
+
 }  // namespace
 }  // namespace galley::recipe

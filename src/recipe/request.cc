@@ -9,6 +9,27 @@
 
 namespace galley::recipe {
 
+namespace {
+
+// What a protocol calls the text that is read, and the limit of the text that is written.
+std::string prompt_field(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::kResponses:
+      return "input";
+    case Protocol::kCompletions:
+      return "prompt";
+    case Protocol::kChat:
+    case Protocol::kMessages:
+      break;
+  }
+  return "messages";
+}
+std::string answer_field(Protocol protocol) {
+  return protocol == Protocol::kResponses ? "max_output_tokens" : "max_tokens";
+}
+
+}  // namespace
+
 Result<Request> parse_request(Protocol protocol,
                               std::string_view body,
                               const CodecOptions& options) {
@@ -28,7 +49,9 @@ Result<Request> parse_request(Protocol protocol,
 Result<std::int64_t> effective_max_tokens(const Request& request,
                                           std::int64_t prompt_tokens,
                                           std::int64_t context_tokens) {
-  const std::int64_t requested = request.sampling.max_tokens.value_or(0);
+  // Where nothing was asked for, one token must still fit.
+  const bool full = request.compat == Compat::kGalley && prompt_tokens == context_tokens;
+  const std::int64_t requested = request.sampling.max_tokens.value_or(full ? 1 : 0);
   const std::int64_t total = prompt_tokens > std::numeric_limits<std::int64_t>::max() - requested
                                  ? std::numeric_limits<std::int64_t>::max()
                                  : prompt_tokens + requested;
@@ -40,9 +63,8 @@ Result<std::int64_t> effective_max_tokens(const Request& request,
                 "This model's maximum context length is " + std::to_string(context_tokens) +
                     " tokens. However, you requested " + counts +
                     ". Please reduce the length of the messages or completion.",
-                requested != 0       ? "max_tokens"
-                : request.completion ? "prompt"
-                                     : "messages",
+                request.sampling.max_tokens ? answer_field(request.protocol)
+                                            : prompt_field(request.protocol),
                 kContextLengthExceeded);
   }
   std::int64_t wanted = request.completion ? kDefaultMaxTokensCompletion : kDefaultMaxTokensChat;

@@ -243,7 +243,10 @@ TEST(Request, C038ContextOverflow) {
   Request request;
   request.conversation.thinking = false;
   EXPECT_EQ(*effective_max_tokens(request, 90, 100), 10);
+  EXPECT_FALSE(effective_max_tokens(request, 100, 100));  // one token must fit
+  request.compat = Compat::kRecipe02;
   EXPECT_EQ(*effective_max_tokens(request, 100, 100), 1);
+  request.compat = Compat::kGalley;
   EXPECT_EQ(effective_max_tokens(request, 101, 100).error().what,
             "This model's maximum context length is 100 tokens. However, you requested 101 tokens "
             "(101 in the messages, 0 in the completion). Please reduce the length of the messages "

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "recipe/limits.h"
 #include "recipe/request.h"
 #include "recipe/request_fields.h"
 #include "recipe/responses_input.h"
@@ -227,6 +228,25 @@ class Reader {
     return {};
   }
 
+  // The reply repeats it, so it is small.
+  [[nodiscard]] Result<void> check_metadata(const JsonObject& metadata) const {
+    const Path at = body_.at().member("metadata");
+    if (metadata.size() > kMetadataCountMax) {
+      return invalid("`metadata` has at most " + std::to_string(kMetadataCountMax) + " members",
+                     at);
+    }
+    for (const JsonMember& member : metadata) {
+      const std::string* const text = member.value.string();
+      if (member.key.size() > kMetadataBytesMax || text == nullptr ||
+          text->size() > kMetadataBytesMax) {
+        return invalid(
+            "`metadata` holds strings of at most " + std::to_string(kMetadataBytesMax) + " bytes",
+            at);
+      }
+    }
+    return {};
+  }
+
   // What the reference ignores.
   Result<void> read_extensions() {
     constexpr std::array<std::string_view, 2> kTruncations = {"disabled", "auto"};
@@ -246,6 +266,7 @@ class Reader {
       if (metadata->object() == nullptr) {
         return wrong_type(*metadata, "an object", body_.at().member("metadata"));
       }
+      GALLEY_CHECK_OK(check_metadata(*metadata->object()));
       echo("metadata", *metadata);
     }
     if (parallel) {

@@ -740,6 +740,19 @@ TEST(ResponsesRequest, Limits) {
   }
   items.back() = ']';
   EXPECT_EQ(error(items), "Too many input items: 100001, the limit is 100000. at input");
+  // The reply repeats them.
+  const auto metadata = [](std::string_view members) {
+    return R"("input":"x","metadata":{)" + std::string(members) + "}";
+  };
+  std::string many;
+  for (int i = 0; i < 17; ++i) {
+    many += (i > 0 ? R"(,"k)" : R"("k)") + std::to_string(i) + R"(":"v")";
+  }
+  EXPECT_EQ(error(metadata(many)), "`metadata` has at most 16 members at metadata");
+  const std::string strings = "`metadata` holds strings of at most 2048 bytes at metadata";
+  EXPECT_EQ(error(metadata(R"("k":")" + std::string(2049, 'v') + "\"")), strings);
+  EXPECT_EQ(error(metadata("\"" + std::string(2049, 'k') + R"(":"v")")), strings);
+  EXPECT_EQ(error(metadata(R"("k":1)")), strings);
 }
 
 }  // namespace

@@ -53,7 +53,9 @@ class PageTest(unittest.TestCase):
         return self.browser.find_elements(By.CSS_SELECTOR, css)
 
     def text(self, css):
-        return "\n".join(found.text for found in self.find(css))
+        """What is to be read there, at one moment: elements come and go."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText).join('\\n')"
+        return self.browser.execute_script(script, css)
 
     def until(self, condition):
         WebDriverWait(self.browser, WAIT_SECONDS, poll_frequency=0.05).until(lambda _: condition())
@@ -104,6 +106,28 @@ class PageTest(unittest.TestCase):
         self.find("#retry")[0].click()
         self.until(lambda: self.text(".turn.assistant > .text") == ANSWER)
         self.assertEqual(len(self.find(".turn")), 2)
+        self.expect_quiet_console()
+
+    def test_a_call_that_was_cut_off_spoils_nothing(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as script:
+            script.write(json.dumps({"text": CALL[:-30], "finish": "length"}) + "\n")
+            script.write(json.dumps({"text": "It rains."}) + "\n")
+            script.flush()
+            self.open("--script", script.name)
+            self.browser.execute_script("document.getElementById('tools').value = arguments[0]", TOOL)
+            self.say_and_wait("How is Oslo?")
+            self.assertIn("cut off", self.text(".turn .problem"))
+            self.assertFalse(self.find(".call"))
+            self.say_and_wait("And now?")
+            self.assertIn("It rains.", self.text(".turn.assistant > .text"))
+        self.expect_quiet_console()
+
+    def test_a_wrong_setting_is_shown(self):
+        self.open()
+        self.browser.execute_script("document.getElementById('max-tokens').value = 1.5")
+        self.say("Hello!")
+        self.until(lambda: self.find("#form details[open]"))
+        self.assertFalse(self.find(".turn"))
         self.expect_quiet_console()
 
     def test_thinking_is_shown_apart(self):
