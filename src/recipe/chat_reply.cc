@@ -73,9 +73,7 @@ class ChatStream final : public StreamEncoder {
   void fail(const Error& error) override {
     if (!ended_) {
       ended_ = true;
-      out_.append("data: {\"error\":");
-      append_openai_error(compat_, error, out_);
-      out_.append("}\n\n");
+      append_openai_stream_error(compat_, error, out_);
     }
   }
 

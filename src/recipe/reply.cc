@@ -158,6 +158,12 @@ void append_openai_error(Compat compat, const Error& error, std::string& out) {
   out.push_back('}');
 }
 
+void append_openai_stream_error(Compat compat, const Error& error, std::string& out) {
+  out.append("data: {\"error\":");
+  append_openai_error(compat, error, out);
+  out.append("}\n\n");
+}
+
 void append_anthropic_error(const Error& error, std::string& out) {
   out.append("{\"type\":\"error\",\"error\":{\"type\":");
   append_json_string(shape_of(error.code).anthropic_type, out);

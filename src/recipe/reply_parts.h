@@ -41,6 +41,8 @@ void append_openai_usage(const Usage& usage, std::string& out);
 void append_logprobs(std::span<const TokenLogprob> logprobs, std::string& out);
 // `{"message":...,"type":...,"param":...,"code":...}`
 void append_openai_error(Compat compat, const Error& error, std::string& out);
+// The frame that breaks a stream of Chat Completions and Completions, which then has no [DONE].
+void append_openai_stream_error(Compat compat, const Error& error, std::string& out);
 // `{"type":"error","error":{...},"request_id":null}`
 void append_anthropic_error(const Error& error, std::string& out);
 
