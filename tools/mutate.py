@@ -48,7 +48,7 @@ MUTATIONS = {
         "src/recipe/completions_request.cc", "{.stage = StartStage::kContentContinuation,", "{.stage = StartStage::kAnswer,", "recipe",
         "CompletionsRequest.ReadsWhatIsToBeContinued"),
     "window of 17 keys": (
-        ATTENTION, "end - static_cast<std::int64_t>(args.window) + 1", "end - static_cast<std::int64_t>(args.window)", "model",
+        ATTENTION, "last - static_cast<std::int64_t>(args.window) + 1", "last - static_cast<std::int64_t>(args.window)", "model",
         "GoldenCheck.Passes/v4_short"),
     "compressed row visible one token late": (
         "src/kernels/selection.cc", "static_cast<std::size_t>((args.positions[row] + 1) / args.ratio)",
@@ -56,6 +56,20 @@ MUTATIONS = {
     "HCA entry visible one token early": (
         ATTENTION, "static_cast<std::size_t>((args.positions[row] + 1) / args.ratio)",
         "static_cast<std::size_t>((args.positions[row] + 2) / args.ratio)", "model", "GoldenCheck.Passes/v4_f32_nq"),
+    "a batch's first window for all its rows": (
+        ATTENTION, "place + static_cast<std::size_t>(window_of(args, row).first - all.first)", "place", "kernels",
+        "EveryIsa/AttentionTest.SeesWindowAndCompressedRows/amx"),
+    "weights of two terms": (
+        "src/kernels/amx/rows.cc", "_tile_dpbf16ps(2, 6, 7);", "", "kernels", "TileKernelsTest.WeightsKeepTheirLastBits"),
+    "padding weighs like a key": (
+        "src/kernels/amx/rows.cc", "if (j < args_.count) {", "{", "kernels", "TileKernelsTest.AttentionIsTheSoftMaxWithSink"),
+    "one scale for both halves": (
+        "src/kernels/amx/rows.cc", "scales[apart]", "scales[0]", "kernels", "TileKernelsTest.UnpacksWhatThePackerWrote"),
+    "the best scores end a bin early": (
+        "src/kernels/selection.cc", "of_edge = std::min<std::size_t>(left, bins[edge]);", "of_edge = bins[edge] > left ? 0 : bins[edge];",
+        "kernels", "SelectionTest.BestScoresAreTheReferences"),
+    "a gate is not cut": (
+        "src/kernels/rows-inl.h", "const Vec g = minimum(limit, gate);", "const Vec g = gate;", "kernels", "RowKernelsTest.SwigluOfEveryCount"),
     "compressed rows of the sequence before": (
         ATTENTION, "      place_.clear();\n", "", "kernels", "EveryIsa/AttentionTest.SeesWindowAndCompressedRows/avx2"),
     "one scale for four tiles": (

@@ -59,7 +59,7 @@ TEXT_BANS = [
 # Compiled with flags the machine may lack: an inline function of any other header could be linked from there into everything.
 ISA_FOLDERS = ("src/kernels/avx2/", "src/kernels/avx512/", "src/kernels/amx/")
 ISA_INCLUDES = re.compile(
-    r"<(?:cstddef|cstdint|immintrin\.h)>|\"kernels/(?:matmul|row_kernels|probe_loops|(?:\w+/)?[\w-]+-inl)\.h\"")
+    r"<(?:cstddef|cstdint|immintrin\.h)>|\"kernels/(?:matmul|row_kernels|tile_kernels|probe_loops|(?:\w+/)?[\w-]+-inl)\.h\"")
 
 FILE_BYTES_MAX = 256 * 1024
 DATA_FOLDERS = ("tests/golden/", "tests/data/", "models/", "fuzz/corpus/")

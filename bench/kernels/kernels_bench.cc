@@ -22,12 +22,15 @@
 #include "bench/kernels/peer.h"
 #include "bench/kernels/random_weights.h"
 #include "bench/kernels/report.h"
+#include "kernels/attention.h"
 #include "kernels/device.h"
+#include "kernels/formats.h"
 #include "kernels/isa.h"
 #include "kernels/matmul_input.h"
 #include "kernels/probe.h"
 #include "kernels/product.h"
 #include "kernels/row_kernels.h"
+#include "kernels/tile_kernels.h"
 #include "kernels/weight.h"
 
 namespace galley::bench {
@@ -285,41 +288,110 @@ void bench_experts(benchmark::State& state, Machine& machine, WorkerPool& pool) 
                .measured = {}});
 }
 
-void bench_index_scores(benchmark::State& state, Machine& machine, WorkerPool& pool) {
-  const bool avx2 = machine.isa == Isa::kAvx2;
-  const kernels::RowKernels& kernel = avx2 ? kernels::kAvx2Rows : kernels::kAvx512Rows;
-  const std::vector<float> q = random_rows(kIndexHeads, kIndexWidth);
-  const std::vector<float> weights = random_rows(1, kIndexHeads);
-  // A task reads the keys that its core has just unpacked.
-  const std::size_t tasks = 64 * static_cast<std::size_t>(pool.threads());
-  const std::vector<float> keys = random_rows(kKeys, kIndexWidth);
-  std::vector<float> scores(tasks * kKeys);
-  const auto step = [&] {
-    pool.run(tasks, [&](std::size_t task) {
-      kernel.index_scores({.q = q.data(),
-                           .weights = weights.data(),
-                           .heads = kIndexHeads,
-                           .width = kIndexWidth,
-                           .keys = keys.data(),
-                           .count = kKeys,
-                           .scores = scores.data() + task * kKeys});
-    });
-  };
-  const double flops = 2.0 * static_cast<double>(tasks * kKeys * kIndexHeads * kIndexWidth);
-  const auto ceiling = [&] {
-    const double rate = avx2 ? kernels::product_limit(Isa::kAvx2, pool, machine.clock)
-                             : kernels::fma_rate(pool, machine.clock);
-    return Ceiling{rate / flops, "fma"};
-  };
+// What multiplies rows of float32, as a limit of operations on rows.
+Ceiling fma_ceiling(const Machine& machine, WorkerPool& pool, double flops) {
+  const double rate = machine.isa == Isa::kAvx2
+                          ? kernels::product_limit(Isa::kAvx2, pool, machine.clock)
+                          : kernels::fma_rate(pool, machine.clock);
+  return {rate / flops, "fma"};
+}
+
+void take_row_rounds(benchmark::State& state,
+                     Machine& machine,
+                     WorkerPool& pool,
+                     const char* what,
+                     double flops,
+                     const std::function<void()>& step) {
+  const auto ceiling = [&] { return fma_ceiling(machine, pool, flops); };
   Rounds rounds(machine.clock, {.ceiling = ceiling, .step = step, .bare = {}, .peer = {}});
   take_rounds(state, rounds, machine,
-              {.what = "index",
+              {.what = what,
                .rows = 1,
                .cores = pool.threads(),
                .step_bytes = 0,
                .step_flops = flops,
                .by_bytes = false,
                .measured = {}});
+}
+
+std::vector<float> random_bf16_rows(std::size_t count, std::size_t width) {
+  std::vector<float> out = random_rows(count, width);
+  std::ranges::transform(out, out.begin(), kernels::round_to_bf16);
+  return out;
+}
+
+// A task reads the keys that its core has just unpacked.
+void bench_index_scores(benchmark::State& state, Machine& machine, WorkerPool& pool) {
+  const kernels::RowKernels& kernel =
+      machine.isa == Isa::kAvx2 ? kernels::kAvx2Rows : kernels::kAvx512Rows;
+  const bool tiles = machine.isa == Isa::kAmx;
+  const std::vector<float> q = random_bf16_rows(kIndexHeads, kIndexWidth);
+  const std::vector<float> weights = random_rows(1, kIndexHeads);
+  const std::vector<float> keys = random_bf16_rows(kKeys, kIndexWidth);
+  kernels::AlignedBytes bytes;
+  std::byte* const arranged = bytes.reserve(keys.size() * sizeof(std::uint16_t));
+  for (std::size_t at = 0; tiles && at < keys.size(); at += kernels::kTileKeys * kIndexWidth) {
+    std::array<std::uint16_t, kernels::kTileKeys * kIndexWidth> narrow{};
+    kernels::kAmxTiles.narrow(keys.data() + at, narrow.size(), narrow.data());
+    kernels::kAmxTiles.arrange_keys(narrow.data(), kernels::kTileKeys, kIndexWidth,
+                                    arranged + at * sizeof(std::uint16_t));
+  }
+  const std::size_t tasks = 64 * static_cast<std::size_t>(pool.threads());
+  std::vector<float> scores(tasks * kKeys);
+  const auto score = [&](std::size_t task) {
+    float* const out = scores.data() + task * kKeys;
+    if (!tiles) {
+      return kernel.index_scores(
+          {q.data(), weights.data(), kIndexHeads, kIndexWidth, keys.data(), kKeys, out});
+    }
+    thread_local kernels::AlignedBytes scratch;
+    kernels::kAmxTiles.index_scores({q.data(), weights.data(), kIndexHeads, kIndexWidth, arranged,
+                                     kKeys, out, scratch.reserve(kernels::kTileScoresScratch)});
+  };
+  take_row_rounds(state, machine, pool, "index",
+                  2.0 * static_cast<double>(tasks * kKeys * kIndexHeads * kIndexWidth),
+                  [&] { pool.run(tasks, score); });
+}
+
+// All heads of a row with its window and the compressed rows chosen for it.
+void bench_attention(benchmark::State& state, Machine& machine, WorkerPool& pool) {
+  constexpr std::size_t kHeads = 64;
+  constexpr std::size_t kWidth = 512;
+  constexpr std::size_t kSeen = 128 + 512;
+  const kernels::RowKernels& kernel =
+      machine.isa == Isa::kAvx2 ? kernels::kAvx2Rows : kernels::kAvx512Rows;
+  const bool tiles = machine.isa == Isa::kAmx;
+  const std::vector<float> q = random_bf16_rows(kHeads, kWidth);
+  const std::vector<float> keys = random_bf16_rows(kSeen, kWidth);
+  std::vector<std::uint16_t> narrow(keys.size());
+  if (tiles) {
+    kernels::kAmxTiles.narrow(keys.data(), keys.size(), narrow.data());
+  }
+  std::vector<const float*> rows;
+  std::vector<const std::uint16_t*> narrow_rows;
+  for (std::size_t j = 0; j < kSeen; ++j) {
+    rows.push_back(keys.data() + j * kWidth);
+    narrow_rows.push_back(narrow.data() + j * kWidth);
+  }
+  const std::vector<float> sinks = random_rows(1, kHeads);
+  const std::size_t tasks = 4 * static_cast<std::size_t>(pool.threads());
+  std::vector<float> out(tasks * kHeads * kWidth);
+  const auto attend = [&](std::size_t task) {
+    constexpr float kScale = 0.044F;
+    float* const to = out.data() + task * kHeads * kWidth;
+    thread_local kernels::AlignedBytes scratch;
+    if (tiles) {
+      return kernels::kAmxTiles.attend({q.data(), kHeads, kWidth, narrow_rows.data(), kSeen, kScale,
+                                        sinks.data(), to,
+                                        scratch.reserve(kernels::tile_attend_scratch(kSeen))});
+    }
+    auto* const scores = reinterpret_cast<float*>(scratch.reserve(kHeads * kSeen * sizeof(float)));
+    kernel.attend({q.data(), kHeads, kWidth, rows.data(), kSeen, kScale, sinks.data(), to, scores});
+  };
+  // Scores and values: a multiplication and an addition each.
+  take_row_rounds(state, machine, pool, "attention",
+                  4.0 * static_cast<double>(tasks * kHeads * kSeen * kWidth),
+                  [&] { pool.run(tasks, attend); });
 }
 
 // Names are WHAT/ROWS/CORES, for --benchmark_filter.
@@ -350,6 +422,10 @@ void register_all(Machine& machine, int round_count) {
   for (WorkerPool* const pool : pools) {
     add(fmt::format("index/1/{}", pool->threads()),
         [&machine, pool](benchmark::State& state) { bench_index_scores(state, machine, *pool); });
+  }
+  for (WorkerPool* const pool : pools) {
+    add(fmt::format("attention/1/{}", pool->threads()),
+        [&machine, pool](benchmark::State& state) { bench_attention(state, machine, *pool); });
   }
 }
 

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/worker_pool.h"
@@ -17,6 +19,7 @@
 #include "kernels/isa.h"
 #include "kernels/reference/ops.h"
 #include "kernels/reference/pack.h"
+#include "kernels/rounding.h"
 #include "kernels/selection.h"
 
 namespace galley::kernels {
@@ -26,6 +29,10 @@ constexpr std::size_t kRowsPerBlock = 8;
 
 const RowKernels* rows_of(Isa isa) {
   return isa == Isa::kReference ? nullptr : isa == Isa::kAvx2 ? &kAvx2Rows : &kAvx512Rows;
+}
+
+const TileKernels* tiles_of(Isa isa) {
+  return isa == Isa::kAmx ? &kAmxTiles : nullptr;
 }
 
 // Sequences of a batch with rings and compressed rows behind them.
@@ -55,7 +62,7 @@ class AttentionTest : public testing::TestWithParam<Isa> {
   std::vector<float> random(std::size_t count) {
     std::normal_distribution<float> normal;
     std::vector<float> out(count);
-    std::ranges::generate(out, [&] { return normal(random_); });
+    std::ranges::generate(out, [&] { return rounded(normal(random_), round_); });
     return out;
   }
 
@@ -110,6 +117,7 @@ class AttentionTest : public testing::TestWithParam<Isa> {
     return out;
   }
 
+  Round round_ = Round::kNone;  // of all rows
   WorkerPool pool_{2};
   std::mt19937_64 random_{1};  // NOLINT(cert-msc51-cpp): a fixed seed
 };
@@ -117,8 +125,11 @@ class AttentionTest : public testing::TestWithParam<Isa> {
 // With lists (some repeated from row to row, one empty) and without.
 TEST_P(AttentionTest, SeesWindowAndCompressedRows) {
   for (const std::size_t width :
-       {16UL, 64UL, 20UL}) {  // 20: no whole vector, left to the reference
-    for (const bool lists : {true, false}) {
+       {16UL, 64UL, 20UL, 128UL}) {  // 20: no whole vector, left to the reference
+    for (const auto& [lists, round] :
+         {std::pair(true, Round::kNone), std::pair(false, Round::kNone),
+          std::pair(true, Round::kBf16), std::pair(false, Round::kBf16)}) {
+      round_ = round;
       World w = make(width, 5, {3, 1, 1, 20, 2, 7});
       constexpr std::size_t kListed = 5;
       std::vector<std::int32_t> list(w.rows() * kListed, -1);
@@ -131,7 +142,7 @@ TEST_P(AttentionTest, SeesWindowAndCompressedRows) {
       }
       const std::vector<std::int64_t> window_begin(w.rows(), 0);
       std::vector<float> out(w.q.size());
-      Attention(pool_, rows_of(GetParam()))
+      Attention(pool_, rows_of(GetParam()), tiles_of(GetParam()))
           .run({.sequences = w.sequences,
                 .positions = w.positions.data(),
                 .window_begin = window_begin.data(),
@@ -147,7 +158,8 @@ TEST_P(AttentionTest, SeesWindowAndCompressedRows) {
                 .list_stride = kListed,
                 .scale = 0.25F,
                 .sinks = w.sinks,
-                .out = out.data()});
+                .out = out.data(),
+                .round = round_});
       for (std::size_t row = 0; row < w.rows(); ++row) {
         const std::size_t i = sequence_of(w.sequences, row);
         std::vector<std::vector<float>> rows;
@@ -171,8 +183,10 @@ TEST_P(AttentionTest, SeesWindowAndCompressedRows) {
           const std::size_t at = (row * w.heads + h) * width;
           reference::attend({w.q.data() + at, width}, keys, 0.25F, w.sinks[h], want);
           for (std::size_t c = 0; c < width; ++c) {
-            // Sums of at most 60 keys and 64 channels of size 1.
-            ASSERT_NEAR(out[at + c], want[c], 2e-5F) << "row " << row << " head " << h;
+            // Sums of at most 60 keys and 128 channels of size 1, then rounded to bfloat16.
+            const float bound =
+                round_ == Round::kNone ? 2e-5F : 2e-5F + std::fabs(want[c]) * 0x1p-8F;
+            ASSERT_NEAR(out[at + c], want[c], bound) << "row " << row << " head " << h;
           }
         }
       }
@@ -183,7 +197,9 @@ TEST_P(AttentionTest, SeesWindowAndCompressedRows) {
 // First a layer that publishes candidates, then one that scores those alone. 3: blocks that do not
 // divide the stretches of keys that workers take.
 TEST_P(AttentionTest, SelectsTheBestKeysAmongTheCandidates) {
-  for (const std::size_t block : {3UL, 4UL}) {
+  for (const auto& [block, round] : {std::pair(3UL, Round::kNone), std::pair(4UL, Round::kNone),
+                                     std::pair(3UL, Round::kBf16), std::pair(4UL, Round::kBf16)}) {
+    round_ = round;
     World w = make(32, 6, {2, 1, 19, 1, 4});
     constexpr std::size_t kTop = 7;
     constexpr std::size_t kStride = 8;
@@ -192,7 +208,7 @@ TEST_P(AttentionTest, SelectsTheBestKeysAmongTheCandidates) {
     for (const bool publish : {true, false}) {
       const std::vector<std::uint8_t> before = candidates;
       std::vector<std::int32_t> list(w.rows() * kTop);
-      Selection(pool_, rows_of(GetParam()))
+      Selection(pool_, rows_of(GetParam()), tiles_of(GetParam()))
           .run({.sequences = w.sequences,
                 .keys = w.pages,
                 .positions = w.positions.data(),
@@ -202,6 +218,7 @@ TEST_P(AttentionTest, SelectsTheBestKeysAmongTheCandidates) {
                 .q = w.q.data(),
                 .weights = weights.data(),
                 .weight_scale = 0.5F,
+                .round = round_,
                 .top_k = kTop,
                 .list = list.data(),
                 .candidates = candidates.data(),
@@ -240,6 +257,39 @@ TEST_P(AttentionTest, SelectsTheBestKeysAmongTheCandidates) {
           }
         }
       }
+    }
+  }
+}
+
+// Many equal scores, signs, zeros of both kinds, subnormals, infinities and nan, lists longer and
+// shorter than what there is.
+TEST(SelectionTest, BestScoresAreTheReferences) {
+  std::mt19937_64 random(1);  // NOLINT(cert-msc51-cpp): a fixed seed
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> special = {0.0F,
+                                      -0.0F,
+                                      1e-42F,
+                                      -1e-42F,
+                                      kInfinity,
+                                      -kInfinity,
+                                      3.0e38F,
+                                      -3.0e38F,
+                                      1.0F,
+                                      1.0000001F,
+                                      std::numeric_limits<float>::quiet_NaN()};
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> scores(random() % 400);
+    std::normal_distribution<float> normal;
+    for (float& score : scores) {
+      score = random() % 3 == 0   ? special[random() % special.size()]
+              : random() % 2 == 0 ? normal(random)
+                                  : std::round(normal(random) * 2) / 2;
+    }
+    for (const std::size_t k : {1UL, 2UL, 7UL, 100UL, 500UL}) {
+      std::vector<std::int32_t> list(k);
+      list.resize(best_scores(scores, list));
+      ASSERT_EQ(list, reference::top_k(scores, k))
+          << "round " << round << ", " << k << " of " << scores.size();
     }
   }
 }

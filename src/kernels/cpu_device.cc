@@ -115,15 +115,20 @@ const RowKernels* row_kernels(Isa isa) {
   std::unreachable();
 }
 
+// Null: products of tiles are not among the instructions.
+const TileKernels* tile_kernels(Isa isa) {
+  return isa == Isa::kAmx ? &kAmxTiles : nullptr;
+}
+
 class CpuStream final : public Stream {
  public:
   CpuStream(int threads, Isa isa)
       : pool_(threads),
         product_(isa),
         rows_(row_kernels(isa)),
-        attention_(pool_, rows_),
-        selection_(pool_, rows_),
-        experts_(pool_, product_) {}
+        attention_(pool_, rows_, tile_kernels(isa)),
+        selection_(pool_, rows_, tile_kernels(isa)),
+        experts_(pool_, product_, rows_) {}
 
   void record(Event& event) override {
     auto& cpu_event = static_cast<CpuEvent&>(event);
@@ -170,9 +175,12 @@ class CpuStream final : public Stream {
   void rope(const RopeArgs& a) override {
     by_rows(a.rows, [a](std::size_t t) {
       const std::int64_t position = a.positions[t] / a.multiple * a.multiple;
+      thread_local std::vector<float> angles;
+      angles.resize(2 * a.frequencies.size());
+      ref::rope_angles(position, a.frequencies, a.inverse, angles);
       for (std::size_t h = 0; h < a.heads; ++h) {
         const std::span<float> head(a.x + (t * a.heads + h) * a.width, a.width);
-        ref::rope(head, position, a.frequencies, a.inverse);
+        ref::rotate(head, angles);
         round_all(head, a.round);
       }
     });
@@ -491,22 +499,31 @@ class CpuStream final : public Stream {
     const std::size_t width = a.streams * a.hidden;
     const std::size_t outputs = a.weights.base.size();
     mixed_.resize(a.rows * (outputs + 1));
-    constexpr std::size_t kOutputsPerTask = 5;  // 25 dot products of a row: five tasks
-    const std::size_t across = ceil_div(outputs + 1, kOutputsPerTask);
-    pool_.run(a.rows * across, [&](std::size_t task) {
-      const std::size_t t = task / across;
-      const std::span<const float> x(a.x + t * width, width);
-      const std::size_t end = std::min(outputs + 1, (task % across + 1) * kOutputsPerTask);
-      for (std::size_t i = task % across * kOutputsPerTask; i < end; ++i) {
-        // The last is the sum of squares.
-        mixed_[t * (outputs + 1) + i] =
-            dot(i == outputs ? x : a.weights.fn.subspan(i * width, width), x);
-      }
+    constexpr std::size_t kOutputsPerTask = 6;  // 24 outputs of a row: four tasks
+    const std::size_t across = ceil_div(outputs, kOutputsPerTask);
+    pool_.run(ceil_div(a.rows, kRowsPerTask) * across, [&](std::size_t task) {
+      const std::size_t row = task / across * kRowsPerTask;
+      const std::size_t first = task % across * kOutputsPerTask;
+      project({.a = a.weights.fn.data() + first * width,
+               .a_rows = std::min(kOutputsPerTask, outputs - first),
+               .b = a.x + row * width,
+               .b_rows = std::min(kRowsPerTask, a.rows - row),
+               .width = width,
+               .products = mixed_.data() + row * (outputs + 1) + first,
+               .stride = outputs + 1});
     });
     pool_.run(ceil_div(a.rows, kRowsPerTask), [&](std::size_t task) {
       const std::size_t end = std::min(a.rows, (task + 1) * kRowsPerTask);
       for (std::size_t t = task * kRowsPerTask; t < end; ++t) {
         const std::size_t n = a.streams;
+        const float* const x = a.x + t * width;
+        project({.a = x,  // the sum of squares
+                 .a_rows = 1,
+                 .b = x,
+                 .b_rows = 1,
+                 .width = width,
+                 .products = mixed_.data() + t * (outputs + 1) + outputs,
+                 .stride = 1});
         const std::span<const float> values(mixed_.data() + t * (outputs + 1), outputs + 1);
         const bool head = a.post == nullptr;
         ref::mix_coefficients(
@@ -517,8 +534,16 @@ class CpuStream final : public Stream {
     });
   }
 
-  [[nodiscard]] float dot(std::span<const float> a, std::span<const float> b) const {
-    return rows_ == nullptr ? ref::dot(a, b) : rows_->dot(a.data(), b.data(), a.size());
+  void project(const DotRows& rows) const {
+    if (rows_ != nullptr) {
+      return rows_->dots(rows);
+    }
+    for (std::size_t j = 0; j < rows.b_rows; ++j) {
+      for (std::size_t i = 0; i < rows.a_rows; ++i) {
+        rows.products[j * rows.stride + i] =
+            ref::dot({rows.a + i * rows.width, rows.width}, {rows.b + j * rows.width, rows.width});
+      }
+    }
   }
 
   void run_linear(const LinearArgs& a) {

@@ -212,6 +212,7 @@ struct SelectArgs {
   const float* q{};        // [rows, heads, width]
   const float* weights{};  // [rows, heads]
   float weight_scale{};
+  Round round = Round::kNone;  // how `q` and the keys are stored
   std::size_t top_k{};
   std::int32_t* list{};  // [rows, top_k], ascending, padded with -1
   // Candidates (V4.1): blocks of `candidate_block` keys; `candidates` [rows, candidate_stride]
@@ -248,8 +249,8 @@ struct AttentionArgs {
   bool block_rows_see_all = false;  // draft block: every row of the batch is visible to every other
   float scale{};
   std::span<const float> sinks;
-  float* out{};  // [rows, heads, width]
-  Round round = Round::kNone;
+  float* out{};                // [rows, heads, width]
+  Round round = Round::kNone;  // how all of these rows are stored
 };
 
 struct RouteArgs {

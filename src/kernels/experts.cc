@@ -117,10 +117,22 @@ void Experts::expand(const ExpertsArgs& args, const Task& task) {
                          const std::span<float> h(
                              hidden_.data() + (first_row + n) * args.intermediate + task.first + at,
                              up.size());
-                         reference::swiglu({gates.data() + n * task.count + at, up.size()}, up,
-                                           args.limit, task.job->uses[task.row + n].weight, h);
+                         swiglu({.gate = gates.data() + n * task.count + at,
+                                 .up = up.data(),
+                                 .count = up.size(),
+                                 .limit = args.limit,
+                                 .weight = task.job->uses[task.row + n].weight,
+                                 .h = h.data()});
                          round_all(h, args.round);
                        });
+}
+
+void Experts::swiglu(const SwigluRow& row) const {
+  if (kernels_ != nullptr) {
+    return kernels_->swiglu(row);
+  }
+  reference::swiglu({row.gate, row.count}, {row.up, row.count}, row.limit, row.weight,
+                    {row.h, row.count});
 }
 
 // w2 hidden, to the rows' slots.

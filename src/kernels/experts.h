@@ -7,6 +7,7 @@
 #include "kernels/device.h"
 #include "kernels/matmul_input.h"
 #include "kernels/product.h"
+#include "kernels/row_kernels.h"
 
 namespace galley::kernels {
 
@@ -15,7 +16,9 @@ namespace galley::kernels {
 // caches once. Keeps its memory from call to call.
 class Experts {
  public:
-  Experts(WorkerPool& pool, const Product& product) : pool_(pool), product_(product) {}
+  // `kernels` null: the reference.
+  Experts(WorkerPool& pool, const Product& product, const RowKernels* kernels)
+      : pool_(pool), product_(product), kernels_(kernels) {}
   void run(const ExpertsArgs& args);
 
  private:
@@ -44,9 +47,11 @@ class Experts {
   void list_tasks(std::size_t outputs);
   void expand(const ExpertsArgs& args, const Task& task);
   void contract(const ExpertsArgs& args, const Task& task);
+  void swiglu(const SwigluRow& row) const;
 
   WorkerPool& pool_;
   const Product& product_;
+  const RowKernels* kernels_;
   std::vector<Job> jobs_;           // one an expert, the shared one last
   std::vector<const float*> rows_;  // gathered by expert; null between two experts' rows
   std::vector<Task> tasks_;

@@ -32,11 +32,32 @@ struct ScoreRows {
   float* scores;
 };
 
+// products[r, n] = sum_k a[n][k] b[r][k], each as if it were computed alone.
+struct DotRows {
+  const float* a;  // [a_rows, width]; may be parameters, read once
+  std::size_t a_rows;
+  const float* b;  // [b_rows, width]
+  std::size_t b_rows;
+  std::size_t width;
+  float* products;  // [b_rows, stride]
+  std::size_t stride;
+};
+
+// h = silu(min(gate, limit)) * clamp(up, limit) * weight (spec model 6.2).
+struct SwigluRow {
+  const float* gate;
+  const float* up;
+  std::size_t count;
+  float limit;
+  float weight;
+  float* h;
+};
+
 struct RowKernels {
   void (*attend)(const AttendRow& row);
   void (*index_scores)(const ScoreRows& rows);
-  // sum_k a[k] b[k]
-  float (*dot)(const float* a, const float* b, std::size_t count);
+  void (*dots)(const DotRows& rows);
+  void (*swiglu)(const SwigluRow& row);
 };
 
 extern const RowKernels kAvx2Rows;

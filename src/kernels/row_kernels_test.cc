@@ -1,9 +1,10 @@
-// Goal: attention, index scores and long dot products of every instruction set are those of the
-// reference within the rounding of their sums, and AVX2 and AVX-512 give the same bits.
-// Method: random rows of every size around the tiles, against sums in double.
+// Goal: attention, index scores, long dot products and gates of every instruction set are those of
+// the reference within the rounding of their sums, and AVX2 and AVX-512 give the same bits. Method:
+// random rows of every size around the tiles, against sums in double.
 #include "kernels/row_kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -189,20 +190,68 @@ TEST_F(RowKernelsTest, IndexScoresAreWeightedPositiveParts) {
   }
 }
 
-TEST_F(RowKernelsTest, DotOfEveryLength) {
-  for (std::size_t count = 0; count < 200; ++count) {
-    const std::vector<float> a = random(count);
-    const std::vector<float> b = random(count);
-    double sum = 0;
-    double magnitude = 0;
-    for (std::size_t k = 0; k < count; ++k) {
-      sum += static_cast<double>(a[k]) * static_cast<double>(b[k]);
-      magnitude += std::fabs(static_cast<double>(a[k]) * static_cast<double>(b[k]));
-    }
+// Of every length, for every number of rows on both sides; a product's bits do not depend on how
+// many others are asked for.
+TEST_F(RowKernelsTest, DotsOfEveryLength) {
+  constexpr std::size_t kRows = 3;
+  for (std::size_t width = 0; width < 200; ++width) {
+    const std::vector<float> a = random(kRows * width);
+    const std::vector<float> b = random(kRows * width);
     for (const RowKernels* const kernels : every_kernel()) {
-      ASSERT_NEAR(kernels->dot(a.data(), b.data(), count), sum,
-                  magnitude * static_cast<double>(count + 2) * kUnit);
+      std::array<float, kRows * kRows> all{};
+      kernels->dots({a.data(), kRows, b.data(), kRows, width, all.data(), kRows});
+      for (std::size_t i = 0; i < kRows; ++i) {
+        for (std::size_t j = 0; j < kRows; ++j) {
+          double sum = 0;
+          double magnitude = 0;
+          for (std::size_t k = 0; k < width; ++k) {
+            const double product =
+                static_cast<double>(a[i * width + k]) * static_cast<double>(b[j * width + k]);
+            sum += product;
+            magnitude += std::fabs(product);
+          }
+          ASSERT_NEAR(all[j * kRows + i], sum, magnitude * static_cast<double>(width + 2) * kUnit);
+          float alone = -1.0F;
+          kernels->dots({a.data() + i * width, 1, b.data() + j * width, 1, width, &alone, 1});
+          ASSERT_EQ(alone, all[j * kRows + i]) << i << " " << j;
+        }
+      }
     }
+  }
+}
+
+// e^-|g| has 4 u of error and the few operations behind it one each; below -87 the result is 0.
+TEST_F(RowKernelsTest, SwigluOfEveryCount) {
+  for (const std::size_t count : {1UL, 15UL, 16UL, 17UL, 40UL}) {
+    std::vector<float> gate = random(count, 20.0F);
+    const std::vector<float> up = random(count, 8.0F);
+    gate.front() = -200.0F;
+    gate.back() = 200.0F;
+    for (const float limit : {10.0F, std::numeric_limits<float>::infinity()}) {
+      for (const RowKernels* const kernels : every_kernel()) {
+        std::vector<float> h(count);
+        kernels->swiglu({gate.data(), up.data(), count, limit, 0.75F, h.data()});
+        for (std::size_t i = 0; i < count; ++i) {
+          const double g = std::min(gate[i], limit);
+          const double want = g / (1.0 + std::exp(-g)) *
+                              static_cast<double>(std::clamp(up[i], -limit, limit)) * 0.75;
+          ASSERT_NEAR(h[i], want, std::fabs(want) * 12 * kUnit + 1e-34) << gate[i];
+        }
+      }
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, SwigluKeepsWhatIsNotANumber) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> gate = {kNan, 1.0F, 1.0F};
+  const std::vector<float> up = {1.0F, kNan, 1.0F};
+  for (const RowKernels* const kernels : every_kernel()) {
+    std::vector<float> h(3);
+    kernels->swiglu({gate.data(), up.data(), 3, 10.0F, 1.0F, h.data()});
+    EXPECT_TRUE(std::isnan(h[0]));
+    EXPECT_TRUE(std::isnan(h[1]));
+    EXPECT_FALSE(std::isnan(h[2]));
   }
 }
 
@@ -235,8 +284,13 @@ TEST_F(RowKernelsTest, InstructionSetsGiveTheSameBits) {
     const Case c = make(7, 80, count, 2.0F);
     for (const RowKernels* const other : kernels) {
       EXPECT_EQ(attend(*other, c), attend(*kernels.front(), c));
-      EXPECT_EQ(other->dot(c.q.data(), c.keys.data(), 77),
-                kernels.front()->dot(c.q.data(), c.keys.data(), 77));
+      const auto dot_and_gate = [&](const RowKernels& of) {
+        std::array<float, 78> out{};
+        of.dots({c.q.data(), 1, c.keys.data(), 1, 77, out.data(), 1});
+        of.swiglu({c.q.data(), c.keys.data(), 77, 3.0F, 0.5F, out.data() + 1});
+        return out;
+      };
+      EXPECT_EQ(dot_and_gate(*other), dot_and_gate(*kernels.front()));
       const auto scores = [&](const RowKernels& of) {
         std::vector<float> out(count);
         of.index_scores({.q = c.q.data(),

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "kernels/exponential-inl.h"
 #include "kernels/row_kernels.h"
 
 // RowKernels over `Vec`, 16 float32 side by side, which the including file defines before this: so
@@ -11,24 +12,6 @@ namespace {
 
 constexpr std::size_t kHeadTile = 4;
 constexpr std::size_t kKeyTile = 4;
-
-// e^x for x <= 0: 2^n times a polynomial in r = x - n ln 2, |r| <= ln 2 / 2 (Taylor to r^7 / 7!:
-// what is cut off is below 2^-24 of the value, and the roundings below 3 times that). Below -87 the
-// result would leave the normal numbers: 0.
-inline Vec exponential(Vec x) {
-  const Vec n = round(mul(x, set(1.44269504F)));
-  Vec r = fma(n, set(-0.693359375F), x);  // ln 2 in two parts, the first exact in a product with n
-  r = fma(n, set(2.12194440e-4F), r);
-  Vec p = set(1.0F / 5040.0F);
-  p = fma(p, r, set(1.0F / 720.0F));
-  p = fma(p, r, set(1.0F / 120.0F));
-  p = fma(p, r, set(1.0F / 24.0F));
-  p = fma(p, r, set(1.0F / 6.0F));
-  p = fma(p, r, set(0.5F));
-  p = fma(p, r, set(1.0F));
-  p = fma(p, r, set(1.0F));
-  return zero_below(x, -87.0F, times_power(p, n));
-}
 
 // dots[h][j] = q[h] . keys[j] for a tile of heads and keys.
 template <std::size_t Heads, std::size_t Keys>
@@ -212,36 +195,109 @@ void index_scores(const ScoreRows& rows) {
   }
 }
 
-constexpr std::size_t kAheadFloats = 512;  // `a` may be a row of parameters, read once
+constexpr std::size_t kAheadFloats = 512;  // `a` may be parameters, read once
 
 // Four sums side by side, added pairwise; what does not fill a vector comes last.
-float dot(const float* a, const float* b, std::size_t count) {
+template <std::size_t ARows, std::size_t BRows>
+void dot_block(const DotRows& rows, std::size_t first_a, std::size_t first_b) {
   constexpr std::size_t kChains = 4;
-  Vec acc[kChains];
-  for (Vec& sum : acc) {
-    sum = set(0.0F);
+  const float* const a = rows.a + first_a * rows.width;
+  const float* const b = rows.b + first_b * rows.width;
+  Vec acc[ARows][BRows][kChains];
+  for (auto& of_a : acc) {
+    for (auto& of_b : of_a) {
+      for (Vec& sum : of_b) {
+        sum = set(0.0F);
+      }
+    }
   }
+  const auto add_vectors = [&](std::size_t k, std::size_t chain) {
+    Vec right[BRows];
+    for (std::size_t j = 0; j < BRows; ++j) {
+      right[j] = load(b + j * rows.width + k);
+    }
+    for (std::size_t i = 0; i < ARows; ++i) {
+      const Vec left = load(a + i * rows.width + k);
+      for (std::size_t j = 0; j < BRows; ++j) {
+        acc[i][j][chain] = fma(left, right[j], acc[i][j][chain]);
+      }
+    }
+  };
   std::size_t k = 0;
-  for (; k + kChains * kRowLanes <= count; k += kChains * kRowLanes) {
+  for (; k + kChains * kRowLanes <= rows.width; k += kChains * kRowLanes) {
     for (std::size_t chain = 0; chain < kChains; ++chain) {
-      prefetch(a + k + kAheadFloats + chain * kRowLanes);
+      for (std::size_t i = 0; i < ARows; ++i) {
+        prefetch(a + i * rows.width + k + kAheadFloats + chain * kRowLanes);
+      }
+      add_vectors(k + chain * kRowLanes, chain);
     }
-    for (std::size_t chain = 0; chain < kChains; ++chain) {
-      const std::size_t at = k + chain * kRowLanes;
-      acc[chain] = fma(load(a + at), load(b + at), acc[chain]);
+  }
+  for (; k + kRowLanes <= rows.width; k += kRowLanes) {
+    add_vectors(k, 0);
+  }
+  for (std::size_t i = 0; i < ARows; ++i) {
+    for (std::size_t j = 0; j < BRows; ++j) {
+      float rest = 0.0F;
+      for (std::size_t at = k; at < rows.width; ++at) {
+        rest += a[i * rows.width + at] * b[j * rows.width + at];
+      }
+      const Vec(&sums)[kChains] = acc[i][j];
+      rows.products[(first_b + j) * rows.stride + first_a + i] =
+          sum_lanes(add(add(sums[0], sums[1]), add(sums[2], sums[3]))) + rest;
     }
   }
-  for (; k + kRowLanes <= count; k += kRowLanes) {
-    acc[0] = fma(load(a + k), load(b + k), acc[0]);
-  }
-  float rest = 0.0F;
-  for (; k < count; ++k) {
-    rest += a[k] * b[k];
-  }
-  return sum_lanes(add(add(acc[0], acc[1]), add(acc[2], acc[3]))) + rest;
 }
 
-constexpr RowKernels kRows = {attend, index_scores, dot};
+void dots(const DotRows& rows) {
+  std::size_t i = 0;
+  for (; i + kDotRows <= rows.a_rows; i += kDotRows) {
+    std::size_t j = 0;
+    for (; j + kDotRows <= rows.b_rows; j += kDotRows) {
+      dot_block<kDotRows, kDotRows>(rows, i, j);
+    }
+    for (; j < rows.b_rows; ++j) {
+      dot_block<kDotRows, 1>(rows, i, j);
+    }
+  }
+  for (; i < rows.a_rows; ++i) {
+    for (std::size_t j = 0; j < rows.b_rows; ++j) {
+      dot_block<1, 1>(rows, i, j);
+    }
+  }
+}
+
+inline Vec swiglu16(Vec gate, Vec up, Vec limit, Vec weight) {
+  const Vec g = minimum(limit, gate);  // of a nan both of these leave the second
+  const Vec e = exponential(sub(set(0.0F), magnitude(g)));  // of -|g|: never overflows
+  const Vec one = set(1.0F);
+  // g / (1 + e^-g), for negative g as g e^g / (1 + e^g).
+  const Vec silu = divide(mul(g, where_negative(g, e, one)), add(one, e));
+  return mul(mul(silu, maximum(sub(set(0.0F), limit), minimum(limit, up))), weight);
+}
+
+void swiglu(const SwigluRow& row) {
+  const Vec limit = set(row.limit);
+  const Vec weight = set(row.weight);
+  std::size_t i = 0;
+  for (; i + kRowLanes <= row.count; i += kRowLanes) {
+    store(row.h + i, swiglu16(load(row.gate + i), load(row.up + i), limit, weight));
+  }
+  if (i < row.count) {
+    float gate[kRowLanes] = {};
+    float up[kRowLanes] = {};
+    float h[kRowLanes];
+    for (std::size_t lane = 0; i + lane < row.count; ++lane) {
+      gate[lane] = row.gate[i + lane];
+      up[lane] = row.up[i + lane];
+    }
+    store(h, swiglu16(load(gate), load(up), limit, weight));
+    for (std::size_t lane = 0; i + lane < row.count; ++lane) {
+      row.h[i + lane] = h[lane];
+    }
+  }
+}
+
+constexpr RowKernels kRows = {attend, index_scores, dots, swiglu};
 
 }  // namespace
 }  // namespace galley::kernels

@@ -1,11 +1,15 @@
 #include "kernels/selection.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <limits>
 #include <span>
 
 #include "base/ceil_div.h"
 #include "kernels/batch_views.h"
+#include "kernels/fp4_row.h"
+#include "kernels/matmul_input.h"
 #include "kernels/reference/ops.h"
 #include "kernels/reference/pack.h"
 
@@ -33,9 +37,9 @@ void choose(const SelectArgs& args, std::size_t row, std::vector<float>& scores)
           static_cast<std::uint8_t>(candidates[block / 8] | (positions[j] << (block % 8)));
     }
   }
-  const std::vector<std::int32_t> best = reference::top_k(scores, args.top_k);
   std::int32_t* const list = args.list + row * args.top_k;
-  std::fill(std::ranges::copy(best, list).out, list + args.top_k, -1);
+  const std::size_t found = best_scores(scores, {list, args.top_k});
+  std::fill(list + found, list + args.top_k, -1);
   if (args.margin != nullptr) {
     args.margin[row] = std::numeric_limits<float>::infinity();
     if (scores.size() > args.top_k) {
@@ -46,6 +50,64 @@ void choose(const SelectArgs& args, std::size_t row, std::vector<float>& scores)
 }
 
 }  // namespace
+
+// Counting by leading bits tells which scores are surely among the best and which may be; only the
+// latter are put in order, so that long contexts cost two passes.
+std::size_t best_scores(std::span<const float> scores, std::span<std::int32_t> list) {
+  constexpr unsigned kBinBits = 12;
+  constexpr std::uint32_t kSign = 0x80000000U;
+  // Greater scores have greater keys; -infinity, a nan and what it stands for are not chosen.
+  const auto key_of = [](float score) {
+    const auto bits = std::bit_cast<std::uint32_t>(score == 0.0F ? 0.0F : score);
+    return (bits & kSign) != 0 ? ~bits : bits | kSign;
+  };
+  const auto chosen = [](float score) { return score > -std::numeric_limits<float>::infinity(); };
+  thread_local std::vector<std::uint32_t> bins;
+  bins.assign(std::size_t{1} << kBinBits, 0);
+  std::size_t finite = 0;
+  for (const float score : scores) {
+    if (chosen(score)) {
+      ++bins[key_of(score) >> (32 - kBinBits)];
+      ++finite;
+    }
+  }
+  // The bin that the last of the list lies in, and how many of it belong there.
+  std::size_t left = std::min(finite, list.size());
+  std::size_t edge = bins.size();
+  std::size_t of_edge = 0;
+  while (left > 0) {
+    --edge;
+    of_edge = std::min<std::size_t>(left, bins[edge]);
+    left -= of_edge;
+  }
+  thread_local std::vector<std::int32_t> tied;
+  tied.clear();
+  for (std::size_t j = 0; of_edge > 0 && j < scores.size(); ++j) {
+    if (chosen(scores[j]) && key_of(scores[j]) >> (32 - kBinBits) == edge) {
+      tied.push_back(static_cast<std::int32_t>(j));
+    }
+  }
+  std::ranges::nth_element(tied, tied.begin() + static_cast<std::ptrdiff_t>(of_edge),
+                           [&](std::int32_t a, std::int32_t b) {
+                             const float x = scores[static_cast<std::size_t>(a)];
+                             const float y = scores[static_cast<std::size_t>(b)];
+                             return x != y ? x > y : a < b;
+                           });
+  tied.resize(of_edge);
+  std::ranges::sort(tied);
+  auto next = tied.begin();
+  std::size_t found = 0;
+  for (std::size_t j = 0; j < scores.size() && found < list.size(); ++j) {
+    const bool at_edge = next != tied.end() && *next == static_cast<std::int32_t>(j);
+    if (at_edge) {
+      ++next;
+    }
+    if (at_edge || (chosen(scores[j]) && key_of(scores[j]) >> (32 - kBinBits) > edge)) {
+      list[found++] = static_cast<std::int32_t>(j);
+    }
+  }
+  return found;
+}
 
 void Selection::run(const SelectArgs& args) {
   const std::size_t rows = batch_rows(args.sequences);
@@ -77,7 +139,9 @@ void Selection::run_rows(const SelectArgs& args, std::size_t begin, std::size_t 
     }
     row = stop;
   }
-  pool_.run(tasks_.size(), [&](std::size_t i) { score(args, tasks_[i]); });
+  const bool tiles = uses_tiles(args);
+  pool_.run(tasks_.size(),
+            [&](std::size_t i) { tiles ? score_tiles(args, tasks_[i]) : score(args, tasks_[i]); });
   pool_.run(end - begin, [&](std::size_t i) { choose(args, begin + i, scores_[i]); });
 }
 
@@ -121,6 +185,64 @@ void Selection::score(const SelectArgs& args, const Task& task) {
       }
     }
     first = last;
+  }
+}
+
+bool Selection::uses_tiles(const SelectArgs& args) const {
+  return tiles_ != nullptr && args.round == Round::kBf16 && args.heads <= kTileHeadsMax &&
+         args.width <= kTileWidthMax && unpacks_by_tiles(args.keys.front().format);
+}
+
+// Keys are unpacked and arranged by tiles of 16 when the first row wants one of them.
+void Selection::score_tiles(const SelectArgs& args, const Task& task) {
+  const PagedView& keys = args.keys[task.sequence];
+  const std::size_t tile_bytes = kTileKeys * args.width * sizeof(std::uint16_t);
+  thread_local AlignedBytes arranged;
+  thread_local AlignedBytes unpacked;
+  thread_local AlignedBytes scratch;
+  std::byte* const tiles = arranged.reserve(kKeysPerTask / kTileKeys * tile_bytes);
+  auto* const rows = reinterpret_cast<std::uint16_t*>(unpacked.reserve(tile_bytes));
+  std::array<bool, kKeysPerTask / kTileKeys> known{};
+  const auto arrange = [&](std::size_t tile) {
+    const std::size_t first = task.first_key + tile * kTileKeys;
+    const std::size_t count = std::min(kTileKeys, task.last_key - first);
+    for (std::size_t j = 0; j < count; ++j) {
+      const std::byte* const row = keys.row(static_cast<std::int64_t>(first + j));
+      tiles_->unpack_fp4(fp4_row(keys.format, row), rows + j * args.width);
+    }
+    tiles_->arrange_keys(rows, count, args.width, tiles + tile * tile_bytes);
+    known[tile] = true;
+  };
+  const bool all = args.publish_candidates || args.candidates == nullptr;
+  const std::size_t block = all ? kKeysPerTask : std::max<std::size_t>(args.candidate_block, 1);
+  for (std::size_t row = task.begin; row < task.end; ++row) {
+    std::vector<float>& scores = scores_[row - first_];
+    const std::size_t stop = std::min(task.last_key, scores.size());
+    for (std::size_t first = task.first_key; first < stop;) {
+      // To the end of the block, for tasks do not begin at blocks of every size.
+      const std::size_t last = all ? stop : std::min(stop, (first / block + 1) * block);
+      if (all || kept(args, row, first / block)) {
+        const std::size_t begin = (first - task.first_key) / kTileKeys;
+        const std::size_t end = ceil_div(last - task.first_key, kTileKeys);
+        for (std::size_t tile = begin; tile < end; ++tile) {
+          if (!known[tile]) {
+            arrange(tile);
+          }
+        }
+        std::array<float, kKeysPerTask> found;
+        tiles_->index_scores({.q = args.q + row * args.heads * args.width,
+                              .weights = weights_.data() + (row - first_) * args.heads,
+                              .heads = args.heads,
+                              .width = args.width,
+                              .keys = tiles + begin * tile_bytes,
+                              .count = (end - begin) * kTileKeys,
+                              .scores = found.data(),
+                              .scratch = scratch.reserve(kTileScoresScratch)});
+        std::copy_n(found.data() + (first - task.first_key - begin * kTileKeys), last - first,
+                    scores.data() + first);
+      }
+      first = last;
+    }
   }
 }
 

@@ -2,20 +2,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/worker_pool.h"
 #include "kernels/device.h"
 #include "kernels/row_kernels.h"
+#include "kernels/tile_kernels.h"
 
 namespace galley::kernels {
+
+// The indices of the best finite scores, ascending, of equal ones the lower: what
+// reference::top_k(scores, list.size()) returns. How many there are.
+std::size_t best_scores(std::span<const float> scores, std::span<std::int32_t> list);
 
 // Stream::select on a CPU. Rows are taken a few at a time; the workers share the keys, each of
 // which is unpacked once for all of the rows. Keeps its memory from call to call.
 class Selection {
  public:
-  // `kernels` null: the reference.
-  Selection(WorkerPool& pool, const RowKernels* kernels) : pool_(pool), kernels_(kernels) {}
+  // `kernels` null: the reference. `tiles` null, or for queries and keys that hold bfloat16.
+  Selection(WorkerPool& pool, const RowKernels* kernels, const TileKernels* tiles)
+      : pool_(pool), kernels_(kernels), tiles_(tiles) {}
   void run(const SelectArgs& args);
 
  private:
@@ -31,10 +38,13 @@ class Selection {
   };
 
   void run_rows(const SelectArgs& args, std::size_t begin, std::size_t end);
+  [[nodiscard]] bool uses_tiles(const SelectArgs& args) const;
   void score(const SelectArgs& args, const Task& task);
+  void score_tiles(const SelectArgs& args, const Task& task);
 
   WorkerPool& pool_;
   const RowKernels* kernels_;
+  const TileKernels* tiles_;
   std::size_t first_ = 0;  // of the rows taken
   std::vector<Task> tasks_;
   std::vector<std::vector<float>> scores_;  // of each row taken, a key it sees each

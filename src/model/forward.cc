@@ -586,6 +586,7 @@ void Step::select(const BlockWeights& block, int layer, const Attended& attended
        .weights = weights,
        .weight_scale = static_cast<float>(std::pow(config_.index_head_dim, -0.5) *
                                           std::pow(config_.index_heads, -0.5)),
+       .round = context_.numerics.kv_quantise ? round() : Round::kNone,
        .top_k = top_k,
        .list = list_,
        .candidates = second_level ? candidates_ : nullptr,

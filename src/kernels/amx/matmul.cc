@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <immintrin.h>
 
+#include "kernels/amx/tile_config-inl.h"
 #include "kernels/avx512/widen-inl.h"
 
 // Products of tiles (tdpbf16ps). Output n of a row is one chain over the tiles of 32 inputs in
@@ -14,16 +15,6 @@ namespace {
 
 constexpr std::size_t kTileBytes = 1024;  // of bfloat16 activations, and of a wide tile of weights
 constexpr std::size_t kBlockRows = 32;    // two tiles of rows against two groups: 4 of 8 registers
-
-// What ldtilecfg reads.
-struct alignas(64) TileConfig {
-  std::uint8_t palette;
-  std::uint8_t start_row;
-  std::uint8_t reserved[14];
-  std::uint16_t row_bytes[16];
-  std::uint8_t rows[16];
-};
-static_assert(sizeof(TileConfig) == 64);
 
 // Registers: 0 to 3 sums [rows block][group], 4 and 5 rows, 6 and 7 groups.
 void configure(std::size_t first_rows, std::size_t second_rows, std::size_t groups) {
@@ -42,14 +33,7 @@ void configure(std::size_t first_rows, std::size_t second_rows, std::size_t grou
   set(5, second_rows);
   set(6, kGroupRows);
   set(7, two ? kGroupRows : 0);
-  // Not _tile_loadconfig: it does not tell g++ 12 that it reads the memory, and -O2 drops the
-  // stores.
-  asm volatile("ldtilecfg %0" : : "m"(config));
-}
-
-// g++ 12 does not know that a tile load reads memory, and may move or drop stores in front of it.
-inline void finish_stores() {
-  asm volatile("" : : : "memory");
+  load_config(config);
 }
 
 // Asks for what comes after this piece in memory while it is computed.

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <immintrin.h>
 
+#include "kernels/amx/tile_config-inl.h"
 #include "kernels/probe_loops.h"
 
 // The fastest loop of bfloat16 tiles: two by two of them, so that four loads feed four products.
@@ -9,35 +10,12 @@ namespace galley::kernels {
 namespace {
 
 constexpr std::size_t kTileBytes = 1024;
-constexpr std::size_t kRows = 16;
 constexpr std::size_t kRowBytes = 64;
 constexpr std::size_t kLoads = 4;  // two tiles of each side
 constexpr std::size_t kSteps = kProbeValueBytes / (kLoads * kTileBytes);
 constexpr std::size_t kProducts = 4;
 constexpr std::size_t kRounds = std::size_t{1} << 10U;
 constexpr double kOperationsOfProduct = 2.0 * 16 * 16 * 32;
-
-// What ldtilecfg reads.
-struct alignas(64) TileConfig {
-  std::uint8_t palette;
-  std::uint8_t start_row;
-  std::uint8_t reserved[14];
-  std::uint16_t row_bytes[16];
-  std::uint8_t rows[16];
-};
-static_assert(sizeof(TileConfig) == 64);
-
-void configure() {
-  TileConfig config = {};
-  config.palette = 1;
-  for (int tile = 0; tile < 8; ++tile) {
-    config.rows[tile] = kRows;
-    config.row_bytes[tile] = kRowBytes;
-  }
-  // Not _tile_loadconfig: it does not tell g++ 12 that it reads the memory, and -O2 drops the
-  // stores.
-  asm volatile("ldtilecfg %0" : : "m"(config));
-}
 
 // As in the products' own loops, the result goes through memory.
 float sum_of(const float* values, std::size_t count) {
@@ -49,7 +27,7 @@ float sum_of(const float* values, std::size_t count) {
 }
 
 float tiles(const std::byte* values) {
-  configure();
+  configure_whole_tiles();
   _tile_loadd(0, values, kRowBytes);
   _tile_loadd(1, values + kTileBytes, kRowBytes);
   _tile_loadd(2, values + 2 * kTileBytes, kRowBytes);

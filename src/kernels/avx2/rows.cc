@@ -40,6 +40,18 @@ inline Vec divide(Vec a, Vec b) {
 inline Vec maximum(Vec a, Vec b) {
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
+inline Vec minimum(Vec a, Vec b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+inline Vec magnitude(Vec a) {
+  const __m256 sign = _mm256_set1_ps(-0.0F);
+  return {_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
+}
+// Lane by lane: `then` where the sign of `a` is set, else `other`.
+inline Vec where_negative(Vec a, Vec then, Vec other) {
+  return {_mm256_blendv_ps(other.low, then.low, a.low),
+          _mm256_blendv_ps(other.high, then.high, a.high)};
+}
 inline Vec round(Vec a) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.low, kNearest), _mm256_round_ps(a.high, kNearest)};
@@ -58,6 +70,8 @@ inline Vec zero_below(Vec x, float limit, Vec value) {
   return {_mm256_and_ps(value.low, _mm256_cmp_ps(x.low, at, _CMP_NLT_UQ)),
           _mm256_and_ps(value.high, _mm256_cmp_ps(x.high, at, _CMP_NLT_UQ))};
 }
+
+constexpr std::size_t kDotRows = 1;  // four sums of two registers each
 
 // Lanes 8 apart, then 4, 2 and 1 apart.
 inline float sum_lanes(Vec a) {

@@ -97,23 +97,37 @@ std::vector<float> rope_frequencies(double theta,
   return frequencies;
 }
 
+void rope_angles(std::int64_t position,
+                 std::span<const float> frequencies,
+                 bool inverse,
+                 std::span<float> angles) {
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    // float32 angle as the reference has it, then an accurate sine and cosine of that angle.
+    const auto angle = static_cast<double>(static_cast<float>(position) * frequencies[i]);
+    const auto sine = static_cast<float>(std::sin(angle));
+    angles[i] = static_cast<float>(std::cos(angle));
+    angles[frequencies.size() + i] = inverse ? -sine : sine;
+  }
+}
+
+void rotate(std::span<float> row, std::span<const float> angles) {
+  const std::size_t pairs = angles.size() / 2;
+  float* const pair = row.data() + row.size() - angles.size();
+  for (std::size_t i = 0; i < pairs; ++i) {
+    const float a = pair[2 * i];
+    const float b = pair[2 * i + 1];
+    pair[2 * i] = a * angles[i] - b * angles[pairs + i];
+    pair[2 * i + 1] = a * angles[pairs + i] + b * angles[i];
+  }
+}
+
 void rope(std::span<float> row,
           std::int64_t position,
           std::span<const float> frequencies,
           bool inverse) {
-  const std::size_t begin = row.size() - 2 * frequencies.size();
-  for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    // float32 angle as the reference has it, then an accurate sine and cosine of that angle.
-    const auto angle = static_cast<double>(static_cast<float>(position) * frequencies[i]);
-    const auto c = static_cast<float>(std::cos(angle));
-    const float s =
-        inverse ? -static_cast<float>(std::sin(angle)) : static_cast<float>(std::sin(angle));
-    float& a = row[begin + 2 * i];
-    float& b = row[begin + 2 * i + 1];
-    const float rotated = a * c - b * s;
-    b = a * s + b * c;
-    a = rotated;
-  }
+  std::vector<float> angles(2 * frequencies.size());
+  rope_angles(position, frequencies, inverse, angles);
+  rotate(row, angles);
 }
 
 void sinkhorn(std::span<float> logits, std::size_t n, int passes, float eps) {

@@ -44,7 +44,14 @@ struct RopeScaling {  // YaRN
 [[nodiscard]] std::vector<float> rope_frequencies(double theta,
                                                   std::size_t rope_dims,
                                                   const RopeScaling* scaling);
-// Rotates interleaved pairs of the last 2 * frequencies.size() channels by +-position * f.
+// Cosines, then sines, of position * f, [2, frequencies.size()]; of -position * f when `inverse`.
+void rope_angles(std::int64_t position,
+                 std::span<const float> frequencies,
+                 bool inverse,
+                 std::span<float> angles);
+// Rotates interleaved pairs of the last angles.size() channels.
+void rotate(std::span<float> row, std::span<const float> angles);
+// Both for one row.
 void rope(std::span<float> row,
           std::int64_t position,
           std::span<const float> frequencies,
