@@ -139,6 +139,68 @@ class Bench {
     return Decode{median(std::move(rates)), median(std::move(reads)), median(std::move(shares))};
   }
 
+  // Index selection alone, which is what grows with the context: every layer that selects scores
+  // all keys that its source has, one a `ratio` of tokens. Random queries, the sequence's own keys.
+  struct Selection {
+    std::size_t keys = 0;
+    std::size_t bytes = 0;  // of them, as they are kept
+    double seconds = 0;     // of a step; medians of the layers
+  };
+  [[nodiscard]] Selection select_alone(model::Sequence& sequence, kernels::Device& device) {
+    const model::ModelConfig& config = network_.plan().config;
+    const auto heads = static_cast<std::size_t>(config.index_heads);
+    const auto width = static_cast<std::size_t>(config.index_head_dim);
+    const std::vector<float> q = random_values(heads * width);
+    const std::vector<float> weights = random_values(heads);
+    const std::int64_t position = sequence.length() - 1;
+    const kernels::SequenceView view = {0, 1, position};
+    std::vector<std::int32_t> list(static_cast<std::size_t>(config.index_topk));
+    const auto block = static_cast<std::size_t>(config.candidate_block_size);
+    const std::size_t stride =
+        static_cast<std::size_t>(sequence.length()) / (8 * std::max<std::size_t>(block, 1)) + 1;
+    std::vector<std::uint8_t> candidates(stride);
+    const auto stream = device.create_stream();
+    Selection out;
+    for (std::size_t layer = 0; layer < network_.plan().layers.size(); ++layer) {
+      const model::LayerPlan& role = network_.plan().layers[layer];
+      if (role.list_source != static_cast<int>(layer)) {
+        continue;
+      }
+      const kernels::PagedView keys = sequence.keys(role.kv_source);
+      const auto visible = static_cast<std::size_t>(sequence.length() / role.ratio);
+      const bool second_level = role.candidate_source || role.masked_by_candidates;
+      std::vector<double> seconds;
+      for (int round = -1; round < options_.rounds; ++round) {  // the first touches the memory
+        const TimeNs start = clock_.now();
+        stream->select({.sequences = {&view, 1},
+                        .keys = {&keys, 1},
+                        .positions = &position,
+                        .ratio = role.ratio,
+                        .heads = heads,
+                        .width = width,
+                        .q = q.data(),
+                        .weights = weights.data(),
+                        .weight_scale = 1,
+                        .round = kernels::Round::kBf16,
+                        .top_k = list.size(),
+                        .list = list.data(),
+                        .candidates = second_level ? candidates.data() : nullptr,
+                        .candidate_stride = stride,
+                        .candidate_block = block,
+                        .candidate_blocks_kept = static_cast<std::size_t>(config.candidate_blocks),
+                        .publish_candidates = role.candidate_source});
+        stream->synchronise();
+        if (round >= 0) {
+          seconds.push_back(seconds_since(start));
+        }
+      }
+      out.keys += visible;
+      out.bytes += visible * keys.format.bytes();
+      out.seconds += median(std::move(seconds));
+    }
+    return out;
+  }
+
   // A sequence as if `length` tokens had been fed: those of a prompt, whose cached rows are copied
   // again and again. Windows are the prompt's.
   [[nodiscard]] Result<std::unique_ptr<model::Sequence>> sequence_of(std::int64_t length) {
@@ -169,6 +231,14 @@ class Bench {
  private:
   [[nodiscard]] double seconds_since(TimeNs start) const {
     return std::chrono::duration<double>(clock_.now() - start).count();
+  }
+  // bfloat16 numbers.
+  [[nodiscard]] std::vector<float> random_values(std::size_t count) {
+    std::vector<float> out(count);
+    std::ranges::generate(out, [&] {
+      return static_cast<float>(static_cast<int>(random_.next_below(255)) - 127) / 128;
+    });
+    return out;
   }
   [[nodiscard]] double probe() { return kernels::read_rate(pool_, clock_, memory_.bytes()); }
 
@@ -211,6 +281,21 @@ void print(const nlohmann::json& result) {
                line["rate"].get<double>() * result["step_bytes"].get<double>() / 1e9,
                line["read_rate"].get<double>() / 1e9, 100 * line["share"].get<double>());
   }
+  const auto& first = result["decode"].empty() ? result : result["decode"].front();
+  for (std::size_t i = 1; i < result["decode"].size(); ++i) {
+    const auto& line = result["decode"][i];
+    const auto more = [&](const char* key) {
+      return line[key].get<double>() - first[key].get<double>();
+    };
+    const double growth = 1 / line["rate"].get<double>() - 1 / first["rate"].get<double>();
+    fmt::print(
+        "a step behind {} tokens takes {:.2f} ms more: {:.0f} index keys more ({:.1f} MB), which "
+        "alone "
+        "take {:.2f} ms, {:.0f} %\n",
+        line["context"].get<std::int64_t>(), growth * 1e3, more("index_keys"),
+        more("index_bytes") / 1e6, more("index_seconds") * 1e3,
+        100 * more("index_seconds") / growth);
+  }
 }
 
 Result<nlohmann::json> measure(const Options& options) {
@@ -246,10 +331,14 @@ Result<nlohmann::json> measure(const Options& options) {
   for (const std::int64_t context : contexts) {
     GALLEY_TRY(const auto sequence, bench.sequence_of(context));
     GALLEY_TRY(const Bench::Decode decode, bench.decode(*sequence, bytes));
+    const Bench::Selection selection = bench.select_alone(*sequence, *device);
     result["decode"].push_back({{"context", context},
                                 {"rate", decode.tokens_per_second},
                                 {"read_rate", decode.read_rate},
-                                {"share", decode.share}});
+                                {"share", decode.share},
+                                {"index_keys", selection.keys},
+                                {"index_bytes", selection.bytes},
+                                {"index_seconds", selection.seconds}});
   }
   return result;
 }
