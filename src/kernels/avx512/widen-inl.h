@@ -57,17 +57,26 @@ inline void widen_fp4(const std::byte* tile,
   }
 }
 
-inline void widen_fp8(const std::byte* tile,
-                      const std::byte* scale,
-                      const std::byte* ahead,
-                      std::byte* out) {
+// Whether none of a tile's codes has the exponent 0, which few have: zeros and subnormals.
+inline bool all_normal(const std::byte* tile) {
+  const __m512i exponent_bits = _mm512_set1_epi8(0x78);
+  __mmask64 small = 0;
+  for (std::size_t line = 0; line < kTileValues; line += kVectorBytes) {
+    small |= _mm512_testn_epi8_mask(_mm512_load_si512(tile + line), exponent_bits);
+  }
+  return small == 0;
+}
+
+template <bool Normal>
+void widen_fp8_pairs(const std::byte* tile,
+                     short exponent,
+                     const std::byte* ahead,
+                     std::byte* out) {
   // Subnormal codes 0 ... 7 times 2^-9.
   alignas(kVectorBytes) static constexpr unsigned short kSubnormals[32] = {
       0x0000, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
   constexpr __mmask32 kNotZero = 0xfe;
   constexpr short kExponentBias = 127 - 7;  // from e4m3's to bfloat16's
-  const auto exponent =
-      static_cast<short>((static_cast<short>(*scale) - kScaleBias) * (1 << kMantissaBits));
   __m512i subnormals = _mm512_load_si512(kSubnormals);
   subnormals = _mm512_mask_add_epi16(subnormals, kNotZero, subnormals, _mm512_set1_epi16(exponent));
   const __m512i bias =
@@ -83,11 +92,26 @@ inline void widen_fp8(const std::byte* tile,
     const __m512i codes =
         _mm512_cvtepi8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
     __m512i value = _mm512_add_epi16(_mm512_and_si512(_mm512_slli_epi16(codes, 4), kept), bias);
-    value = _mm512_mask_permutexvar_epi16(value, _mm512_testn_epi16_mask(codes, exponent_bits),
-                                          codes, subnormals);
-    constexpr int kOrAnd = 0xf8;  // a | (b & c)
-    value = _mm512_ternarylogic_epi32(value, codes, sign, kOrAnd);
+    if constexpr (!Normal) {
+      value = _mm512_mask_permutexvar_epi16(value, _mm512_testn_epi16_mask(codes, exponent_bits),
+                                            codes, subnormals);
+      constexpr int kOrAnd = 0xf8;  // a | (b & c)
+      value = _mm512_ternarylogic_epi32(value, codes, sign, kOrAnd);
+    }
     _mm512_store_si512(out + pair * kVectorBytes, value);
+  }
+}
+
+inline void widen_fp8(const std::byte* tile,
+                      const std::byte* scale,
+                      const std::byte* ahead,
+                      std::byte* out) {
+  const auto exponent =
+      static_cast<short>((static_cast<short>(*scale) - kScaleBias) * (1 << kMantissaBits));
+  if (all_normal(tile)) {
+    widen_fp8_pairs<true>(tile, exponent, ahead, out);
+  } else {
+    widen_fp8_pairs<false>(tile, exponent, ahead, out);
   }
 }
 
