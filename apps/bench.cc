@@ -262,7 +262,8 @@ Result<void> bench(const Flags& flags) {
                    ? 0.0
                    : static_cast<double>(stats.rows) / static_cast<double>(stats.steps));
     if (stats.drafts_verified > 0) {
-      fmt::print("; {} of {} drafts accepted", stats.drafts_accepted, stats.drafts_verified);
+      fmt::print("; {} of {} drafts verified, {} accepted; {} steps without drafter",
+                 stats.drafts_verified, stats.drafts, stats.drafts_accepted, stats.plain_steps);
     }
     fmt::print("; {} preemptions\n", stats.preemptions);
   }

@@ -195,7 +195,30 @@ void EngineSource::work() {
       metrics_->update(scheduler_);
     }
     deliver();
+    maybe_fit();
     idle = !*turned;
+  }
+}
+
+void EngineSource::maybe_fit() {
+  if (fitting_) {
+    std::optional<std::vector<double>> fitted;
+    {
+      const MutexLock lock(mutex_);
+      fitted = std::exchange(fitted_, std::nullopt);
+    }
+    if (fitted) {
+      scheduler_.set_temperatures(*std::move(fitted));
+      fitting_ = false;
+    }
+  } else if (const Calibration& calibration = scheduler_.calibration(); calibration.fit_due()) {
+    fitting_ = true;
+    const std::span<const double> now = calibration.temperatures();
+    fitter_.post([this, rows = calibration.window(), now = std::vector(now.begin(), now.end())] {
+      std::vector<double> fitted = fit_temperatures(rows, now);
+      const MutexLock lock(mutex_);
+      fitted_ = std::move(fitted);
+    });
   }
 }
 

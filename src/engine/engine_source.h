@@ -81,6 +81,8 @@ class EngineSource final : public recipe::TokenSource {
   [[nodiscard]] bool take_new(bool idle) GALLEY_EXCLUDES(mutex_);
   void submit(std::shared_ptr<Job> job);
   void deliver();
+  // Has drafts' confidences fitted beside the loop when that is due.
+  void maybe_fit() GALLEY_EXCLUDES(mutex_);
   void fail_all(const Error& error) GALLEY_EXCLUDES(mutex_);
 
   const std::unique_ptr<model::Network> network_;
@@ -95,6 +97,7 @@ class EngineSource final : public recipe::TokenSource {
   StepLoop loop_;
   std::optional<EngineMetrics> metrics_;
   std::unordered_map<RequestId, std::shared_ptr<Job>> jobs_;
+  bool fitting_ = false;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -105,6 +108,8 @@ class EngineSource final : public recipe::TokenSource {
   SchedulerStats stats_ GALLEY_GUARDED_BY(mutex_);
   bool failed_ GALLEY_GUARDED_BY(mutex_) = false;
   bool ending_ GALLEY_GUARDED_BY(mutex_) = false;
+  std::optional<std::vector<double>> fitted_ GALLEY_GUARDED_BY(mutex_);  // temperatures
+  SerialExecutor fitter_;
   SerialExecutor thread_;  // last: its thread uses the above
 };
 

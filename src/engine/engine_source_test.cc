@@ -179,6 +179,61 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
   }
 }
 
+// A device whose steps verify any number of drafts, whatever pays.
+class AnyBudget final : public StepDevice {
+ public:
+  AnyBudget(StepDevice& device, std::size_t gamma) : device_(device), gamma_(gamma) {}
+  void launch_forward(StepPlan plan) override {
+    plan.budget = random_.next_below(2 * gamma_);
+    plan.temperatures.assign(gamma_, 0.25 + random_.next_float());
+    device_.launch_forward(std::move(plan));
+  }
+  void launch_sampler(SamplerPlan plan) override { device_.launch_sampler(std::move(plan)); }
+  [[nodiscard]] StepResult wait(StepId step) override { return device_.wait(step); }
+
+ private:
+  StepDevice& device_;
+  const std::size_t gamma_;
+  Random random_{Seed(9), 0};
+};
+
+TEST(EngineSource, NoBudgetChangesAnAnswer) {
+  const std::vector<Asked> asked = ask_alone(mini(), 6, 10, 120);
+  const VirtualLoop clock;
+  const auto device = kernels::create_cpu_device(1);
+  const auto network = model::Network::load(mini(), *device, {}).value();
+  constexpr std::size_t kBlocks = 16;
+  constexpr std::size_t kSlots = 5;
+  NetworkDevice runner(*network, tokenizer(), clock, {.slots = kSlots, .blocks = kBlocks});
+  const int gamma = NetworkDevice::drafts(network->plan(), {});
+  AnyBudget any(runner, static_cast<std::size_t>(gamma));
+  Scheduler scheduler({.slots = kSlots,
+                       .blocks = kBlocks,
+                       .context_tokens = 300,
+                       .drafts = gamma,
+                       .hit = model::hit_rule(network->plan(), model::WindowRebuild::kExact)});
+  StepLoop loop(scheduler, any, clock, {});
+  std::map<RequestId, std::vector<TokenId>> answers;
+  for (const Asked& one : asked) {
+    auto request = std::make_shared<EngineRequest>(
+        one.generation, Seed(static_cast<std::uint64_t>(*one.generation.sampling.seed)));
+    answers[scheduler.submit(std::move(request), {}, Priority::kInteractive, {}).value()];
+  }
+  while (loop.turn().value()) {
+    for (const Output& output : scheduler.take_outputs()) {
+      auto& answer = answers.at(output.request);
+      answer.insert(answer.end(), output.tokens.begin(), output.tokens.end());
+    }
+  }
+  std::size_t i = 0;
+  for (const auto& [_, answer] : answers) {
+    EXPECT_EQ(answer, asked[i++].alone->ids_) << "request " << i;
+  }
+  const SchedulerStats& stats = scheduler.stats();
+  EXPECT_GT(stats.drafts_accepted, 0);
+  EXPECT_LT(stats.drafts_verified, stats.drafts);
+}
+
 TEST(EngineSource, V4GetsTheSameAnswersToo) {
   const fs::path& folder = checkpoint(model::SynthLike::kV4Flash);
   const std::vector<Asked> asked = ask_alone(folder, 3, 6, 60);

@@ -1,10 +1,13 @@
 #include "engine/network_device.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
+#include "engine/calibration.h"
+#include "engine/speculation.h"
 
 namespace galley::engine {
 
@@ -15,6 +18,7 @@ struct NetworkDevice::Slot {
   std::vector<std::int32_t> tokens;           // prompt and answer; the newest is not fed
   TokenCounts counts;                         // of the answer
   std::vector<std::int32_t> drafts;
+  std::vector<float> confidences;  // of the drafts; empty: there are none
   std::int64_t write_floor = 0;
   std::int64_t window_begin = 0;
   bool done = true;
@@ -23,6 +27,7 @@ struct NetworkDevice::Slot {
   std::optional<std::size_t> part;  // in the result; nothing: the row was a no-op
   std::int64_t first_position = 0;
   std::vector<std::int32_t> fed;
+  std::int64_t drafts_there = 0;  // for that forward, verified or not
 
   [[nodiscard]] const recipe::Generation& generation_of() const { return request->generation; }
   [[nodiscard]] std::int64_t prompt() const { return std::ssize(generation_of().prompt); }
@@ -33,7 +38,8 @@ struct NetworkDevice::Slot {
 
 struct NetworkDevice::Step {
   StepPlan plan;
-  Duration time{};  // of its forward
+  Duration time{};        // of its forward
+  std::int64_t tokens{};  // fed
   std::size_t logits_tail = 0;
   Result<model::ForwardResult> result;
 };
@@ -103,6 +109,7 @@ void NetworkDevice::start(const SlotStart& start) {
     ++slot.counts[start.tokens[i]];
   }
   slot.drafts.clear();
+  slot.confidences.clear();
   slot.write_floor = start.write_floor;
   slot.window_begin = start.begin;
   slot.done = false;
@@ -124,12 +131,37 @@ std::vector<std::shared_ptr<kernels::Buffer>> NetworkDevice::buffers(
   return out;
 }
 
+// Of the step's rows: how many of its drafts each verifies.
+std::vector<std::uint8_t> NetworkDevice::verify_lengths(const StepPlan& plan) {
+  const auto gamma = static_cast<std::size_t>(drafts_);
+  std::vector<std::uint8_t> drafts(plan.rows.size());
+  std::vector<float> confidences(plan.rows.size() * gamma, std::numeric_limits<float>::quiet_NaN());
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    const PlannedRow& row = plan.rows[i];
+    Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation || slot.done || row.feed > 0) {
+      continue;
+    }
+    slot.drafts_there = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
+                                  static_cast<std::ptrdiff_t>(slot.left() - 1)});
+    drafts[i] = static_cast<std::uint8_t>(slot.drafts_there);
+    for (std::size_t k = 0; plan.budget && k < slot.confidences.size(); ++k) {
+      confidences[i * gamma + k] =
+          static_cast<float>(confidence(slot.confidences[k], plan.temperatures[k]));
+    }
+  }
+  return engine::verify_lengths({.gamma = gamma, .confidences = confidences, .drafts = drafts},
+                                plan.budget);
+}
+
 void NetworkDevice::forward(Step& step) {
   for (const SlotStart& one : step.plan.starts) {
     start(one);
   }
+  const std::vector<std::uint8_t> verified = verify_lengths(step.plan);
   std::vector<model::SequenceRows> batch;
-  for (const PlannedRow& row : step.plan.rows) {
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
     if (slot.generation != row.generation) {
       continue;
@@ -144,11 +176,10 @@ void NetworkDevice::forward(Step& step) {
       const auto begin = slot.tokens.begin() + slot.first_position;
       slot.fed.assign(begin, begin + row.feed);
     } else {
-      const auto drafts = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
-                                    static_cast<std::ptrdiff_t>(slot.left() - 1)});
       slot.fed.assign(1, slot.tokens.back());
-      slot.fed.insert(slot.fed.end(), slot.drafts.begin(), slot.drafts.begin() + drafts);
+      slot.fed.insert(slot.fed.end(), slot.drafts.begin(), slot.drafts.begin() + verified[i]);
     }
+    step.tokens += std::ssize(slot.fed);
     if (row.draws) {
       step.logits_tail = std::max(step.logits_tail, row.feed > 0 ? 1 : slot.fed.size());
     }
@@ -171,7 +202,7 @@ void NetworkDevice::forward(Step& step) {
 
 void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
   const TimeNs begin = clock_.now();
-  StepResult out{.id = step.plan.id};
+  StepResult out{.id = step.plan.id, .tokens = step.tokens, .forward = step.time};
   for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
     const PlannedRow& row = step.plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
@@ -187,7 +218,7 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
     }
     out.rows.push_back(std::move(settled));
   }
-  out.time = step.time + (clock_.now() - begin);
+  out.sampler = clock_.now() - begin;
   {
     const MutexLock lock(mutex_);
     results_.emplace(out.id, std::move(out));
@@ -255,6 +286,7 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
   }
   slot.done = out.finish || out.error;
   if (row.feed == 0) {
+    out.drafts = static_cast<int>(slot.drafts_there);
     out.drafts_verified = static_cast<int>(drawn) - 1;
     const std::int64_t kept = 1 + out.drafts_accepted;
     slot.sequence->truncate(slot.first_position + kept);
@@ -263,8 +295,12 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
     }
   }
   slot.drafts.clear();
+  slot.confidences.clear();
   if (step.plan.drafts && !slot.done && slot.left() > 1) {
-    slot.drafts = network_.draft(*slot.sequence, slot.tokens.back()).tokens;
+    model::DraftResult drafted = network_.draft(*slot.sequence, slot.tokens.back());
+    slot.drafts = std::move(drafted.tokens);
+    slot.confidences = std::move(drafted.confidences);
+    out.confidences = slot.confidences;
   }
   return out;
 }

@@ -55,6 +55,7 @@ class NetworkDevice final : public StepDevice {
 
   // On its thread.
   void start(const SlotStart& start);
+  [[nodiscard]] std::vector<std::uint8_t> verify_lengths(const StepPlan& plan);
   void forward(Step& step);
   void sample(Step& step, const SamplerPlan& plan);
   [[nodiscard]] SettledRow draw(Slot& slot, const PlannedRow& row, const Step& step);

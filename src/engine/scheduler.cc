@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <iterator>
+#include <limits>
 #include <ranges>
 #include <utility>
 
@@ -39,8 +40,10 @@ struct Scheduler::Request {
   std::int64_t settled = 0;      // positions
   std::size_t published = 0;     // blocks
   std::vector<Flying> flying;
-  StepId last_step;      // newest launched with a row of it
-  bool started = false;  // its Started was given out
+  StepId last_step;                // newest launched with a row of it
+  bool has_drafts = false;         // its next row in decoding, unless it ends before
+  std::vector<float> confidences;  // newest known: of the drafts behind its newest token
+  bool started = false;            // its Started was given out
 
   [[nodiscard]] const recipe::Generation& generation() const { return request->generation; }
   [[nodiscard]] std::int64_t prompt() const { return std::ssize(generation().prompt); }
@@ -99,7 +102,8 @@ Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       cache_(options.blocks),
       mean_answer_(static_cast<double>(options.growth_tokens)),
-      slots_(options.slots) {
+      slots_(options.slots),
+      draft_budget_(static_cast<std::size_t>(options.drafts)) {
   GALLEY_ASSERT(options.slots > 0);
   GALLEY_ASSERT(options.drafts >= 0);
   GALLEY_ASSERT(options.hit.keep_tokens > 0);
@@ -186,8 +190,6 @@ void Scheduler::preempt(RequestId request) {
 std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   expire(now);
   StepPlan plan{.id = StepId(next_step_)};
-  const std::size_t decoded = decoding();
-  plan.drafts = options_.drafts > 0 && (decoded == 0 || draft_switch_.drafts(decoded));
   plan_rows(plan, now);
   // Nothing runs, and nothing that is launched will free a block: somebody has to make room.
   while (plan.rows.empty() && flights_.empty() && retired_.empty() && preempt_one()) {
@@ -197,7 +199,8 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   if (plan.rows.empty()) {
     return std::nullopt;
   }
-  Flight flight{.id = plan.id, .decoding = decoded, .drafts = plan.drafts};
+  plan_drafts(plan);
+  Flight flight{.id = plan.id, .drafts = plan.drafts};
   flight.rows.reserve(plan.rows.size());
   for (const PlannedRow& row : plan.rows) {
     flight.rows.push_back({row.slot, row.generation, row.feed, row.draws});
@@ -225,11 +228,6 @@ void Scheduler::expire(TimeNs now) {
     end(*request,
         {.error = Error{.code = Code::kDeadlineExceeded, .what = "the request's time is over"}});
   }
-}
-
-std::size_t Scheduler::decoding() const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(running_, [](const Request* one) { return !one->prefills(); }));
 }
 
 // Rows in decoding first; then prompts that have begun; then new requests.
@@ -260,7 +258,7 @@ bool Scheduler::plan_decode(Request& request, StepPlan& plan) {
     return true;  // ends when the launched steps are settled
   }
   const auto drafts =
-      plan.drafts ? static_cast<int>(std::min<std::int64_t>(options_.drafts, left - 1)) : 0;
+      request.has_drafts ? static_cast<int>(std::min<std::int64_t>(options_.drafts, left - 1)) : 0;
   PlannedRow row{.drafts_max = drafts, .draws = true};
   const std::int64_t known =
       options_.defect == Defect::kReserveSettledOnly ? request.settled : request.high();
@@ -283,6 +281,38 @@ std::int64_t Scheduler::plan_chunk(Request& request, std::int64_t budget, StepPl
                                                      0, request.fed - request.charged));
   request.charged = std::max(request.charged, request.fed);
   return feed;
+}
+
+// What its rows in decoding verify, and whether those that draw get drafts. A draft that was made
+// is verified if the budget says so, whatever is decided here about the next ones.
+void Scheduler::plan_drafts(StepPlan& plan) {
+  if (options_.drafts == 0) {
+    return;
+  }
+  const auto gamma = static_cast<std::size_t>(options_.drafts);
+  std::vector<std::uint8_t> drafts;
+  std::vector<float> logits;
+  for (const PlannedRow& row : plan.rows) {
+    if (row.feed > 0) {
+      continue;
+    }
+    const std::vector<float>& known = slots_[row.slot.value()].owner->confidences;
+    drafts.push_back(static_cast<std::uint8_t>(row.drafts_max));
+    logits.insert(logits.end(), known.begin(), known.end());
+    logits.resize(drafts.size() * gamma, std::numeric_limits<float>::quiet_NaN());
+  }
+  const DraftBudget::Order order = draft_budget_.choose(drafts, logits);
+  plan.drafts = order.drafts;
+  plan.budget = order.budget;
+  if (plan.budget) {
+    const std::span<const double> temperatures = calibration().temperatures();
+    plan.temperatures.assign(temperatures.begin(), temperatures.end());
+  }
+  for (const PlannedRow& row : plan.rows) {
+    if (row.draws) {
+      slots_[row.slot.value()].owner->has_drafts = plan.drafts;
+    }
+  }
 }
 
 void Scheduler::add_row(Request& request, PlannedRow row, StepPlan& plan) {
@@ -508,11 +538,18 @@ Result<void> Scheduler::settle_row(Request& request,
   request.settled += planned.feed > 0 ? planned.feed : answered;
   request.tokens.insert(request.tokens.end(), row.tokens.begin(), row.tokens.end());
   stats_.answer_tokens += answered;
+  stats_.drafts += row.drafts;
   stats_.drafts_verified += row.drafts_verified;
   stats_.drafts_accepted += row.drafts_accepted;
   tenant_of(request).served += kAnsweredWeight * static_cast<double>(answered);
   request.charged += answered;
   publish(request, std::min(request.settled, std::ssize(request.tokens)));
+  // The last drafts of an answer are cut off by its end, which says nothing about them.
+  if (planned.draws && !row.finish) {
+    draft_budget_.observe_row(request.confidences, static_cast<std::size_t>(row.drafts_verified),
+                              static_cast<std::size_t>(row.drafts_accepted));
+    request.confidences = row.confidences;
+  }
   if (row.finish) {
     end(request, {.tokens = row.tokens, .logprobs = row.logprobs, .finish = row.finish});
   } else if (answered > 0) {
@@ -527,15 +564,15 @@ void Scheduler::note_speed(const Flight& flight, const StepResult& result) {
     return;
   }
   stats_.plain_steps += flight.drafts ? 0 : 1;
-  std::int64_t tokens = 0;
-  for (std::size_t i = 0; i < flight.rows.size(); ++i) {
-    if (flight.rows[i].feed > 0) {
-      draft_switch_.skip(flight.drafts);
-      return;
-    }
-    tokens += std::ssize(result.rows[i].tokens);
+  const bool decodes =
+      std::ranges::all_of(flight.rows, [](const FlightRow& row) { return row.feed == 0; });
+  if (decodes && result.tokens > 0) {
+    draft_budget_.observe_step({.rows = flight.rows.size(),
+                                .tokens = result.tokens,
+                                .drafted = flight.drafts,
+                                .forward = result.forward,
+                                .sampler = result.sampler});
   }
-  draft_switch_.observe(flight.decoding, flight.drafts, tokens, result.time);
 }
 
 // Makes the whole blocks below `tokens` known.
@@ -594,6 +631,8 @@ void Scheduler::take_back(Request& request) {
     reclaim();
   }
   request.flying.clear();
+  request.has_drafts = false;
+  request.confidences.clear();
   request.fed = request.settled = request.prefill_end = 0;
   request.published = 0;
   --tenant_of(request).running;

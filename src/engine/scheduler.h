@@ -8,13 +8,14 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
 #include "cache/prefix_cache.h"
 #include "engine/defect.h"
-#include "engine/draft_switch.h"
+#include "engine/draft_budget.h"
 #include "engine/policy.h"
 #include "engine/step.h"
 #include "model/plan.h"
@@ -61,8 +62,9 @@ struct SchedulerStats {
   std::int64_t prefill_tokens{};   // fed, likewise
   std::int64_t answer_tokens{};    // settled
   std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
-  std::int64_t plain_steps{};      // without drafts, although the device has a drafter
-  std::int64_t drafts_verified{};  // of rows somebody wanted
+  std::int64_t plain_steps{};      // that drafted nothing, although the device has a drafter
+  std::int64_t drafts{};           // there were, for rows somebody wanted
+  std::int64_t drafts_verified{};  // of these: the others were over the budget
   std::int64_t drafts_accepted{};
 };
 
@@ -107,6 +109,12 @@ class Scheduler {
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
   [[nodiscard]] const cache::PrefixCache& cache() const { return cache_; }
+  // What drafts were worth so far. Whoever has a thread to spare fits its confidences anew when
+  // that is due, and says what came of it.
+  [[nodiscard]] const Calibration& calibration() const { return draft_budget_.calibration(); }
+  void set_temperatures(std::vector<double> temperatures) {
+    draft_budget_.set_temperatures(std::move(temperatures));
+  }
   // Settled and highest possible length of a running request; for checks.
   struct Bounds {
     std::int64_t settled{};
@@ -131,7 +139,6 @@ class Scheduler {
   struct Flight {
     StepId id;
     std::vector<FlightRow> rows;
-    std::size_t decoding{};  // requests, when it was planned
     bool drafts{};
   };
   struct Retired {
@@ -140,8 +147,8 @@ class Scheduler {
   };
 
   void expire(TimeNs now);
-  [[nodiscard]] std::size_t decoding() const;
   void plan_rows(StepPlan& plan, TimeNs now);
+  void plan_drafts(StepPlan& plan);
   void note_speed(const Flight& flight, const StepResult& result);
   [[nodiscard]] bool plan_decode(Request& request, StepPlan& plan);
   [[nodiscard]] std::int64_t plan_chunk(Request& request, std::int64_t budget, StepPlan& plan);
@@ -178,7 +185,7 @@ class Scheduler {
   std::deque<Flight> flights_;  // launched and not settled, oldest first
   std::vector<Retired> retired_;
   std::vector<Output> outputs_;
-  DraftSwitch draft_switch_;
+  DraftBudget draft_budget_;
   std::size_t deadlines_ = 0;  // requests with one
   std::uint64_t next_request_ = 1;
   std::uint64_t next_step_ = 1;

@@ -59,7 +59,11 @@ struct StepPlan {
   StepId id;
   std::vector<SlotStart> starts;
   std::vector<PlannedRow> rows;
-  bool drafts{};  // its sampler drafts for the step behind it
+  // Drafts that it verifies, of all rows together: those most likely to stand, by the confidences
+  // of these very drafts, which the device knows and the host does not yet. Nothing: all there are.
+  std::optional<std::size_t> budget;
+  std::vector<double> temperatures;  // [gamma]: of those confidences, with a budget
+  bool drafts{};                     // its sampler drafts for the step behind it
 };
 
 // Made from settled state only.
@@ -76,14 +80,19 @@ struct SettledRow {
   std::vector<recipe::TokenLogprob> logprobs;  // one a token, where asked for
   std::optional<recipe::SourceFinish> finish;
   std::optional<Error> error;
+  int drafts{};  // there were for it
   int drafts_verified{};
   int drafts_accepted{};
+  // Of the drafts made behind its last token, before the sigmoid: one each, or none at all.
+  std::vector<float> confidences;
 };
 
 struct StepResult {
   StepId id;
   std::vector<SettledRow> rows;  // one a planned row, in order; a no-op row has no tokens
-  Duration time{};               // on the device
+  std::int64_t tokens{};         // that its forward fed
+  Duration forward{};            // times on the device
+  Duration sampler{};            // drafting, too
 };
 
 // Runs what is launched in order: the forward of step 1, its sampler, the forward of step 2, ...

@@ -357,6 +357,8 @@ EngineWorldOptions random_engine_world(Seed seed, std::int64_t rows) {
   out.device.window = 16;
   out.device.ring_rows = out.device.window + std::max(out.scheduler.drafts, 1);
   out.device.draft_errors = static_cast<unsigned>(random.next_below(200));
+  out.device.confidences = random.next_below(4) > 0;
+  out.device.token = std::chrono::microseconds(random.next_below(3000));
   out.device.failures = static_cast<unsigned>(random.next_below(200));
   out.device.step_max = std::chrono::milliseconds(random.next_below(20));
   out.load.at_once = 2 + random.next_below(24);
