@@ -18,6 +18,7 @@ OPS = "src/kernels/reference/ops.cc"
 PACK = "src/kernels/reference/pack.cc"
 FORWARD = "src/model/forward.cc"
 ACCEPTANCE = "src/engine/acceptance.cc"
+BUDGET = "src/engine/draft_budget.cc"
 CALIBRATION = "src/engine/calibration.cc"
 SPECULATION = "src/engine/speculation.cc"
 
@@ -118,6 +119,25 @@ MUTATIONS = {
     "windows behind a hit look at the slot's last request": (
         "src/engine/network_device.cc", ".window_begin = slot.window_begin,", ".window_begin = 0,", "engine/engine_threads",
         "EngineSource.AHitAnswersAsTheColdPromptDid"),
+    "promises taken at their word": (
+        BUDGET, "double{draft.survival} * trust", "double{draft.survival}", "engine/engine_policies",
+        "DraftBudgetTest.KnowsWhatBraggingConfidencesAreWorth"),
+    "never tried again": (
+        BUDGET, "    load.trial_left = kTrial;", "    load.trial_left = 0;", "engine/engine_policies",
+        "DraftBudgetTest.NoticesWhenDraftsGetBetter"),
+    "a step without drafter is no choice": (
+        BUDGET, "!load.gain || *load.gain >= 1.0", "!load.gain || *load.gain >= 0.0", "engine/engine_policies",
+        "DraftBudgetTest.StopsDraftingWhereThatIsSlower"),
+    "a stale point of the learnt curve": (
+        "src/engine/step_cost.cc", "steps_ - one.second.newest > kForgotten", "steps_ - one.second.newest > 2 * kForgotten",
+        "engine/engine_policies", "LearntCurveTest.ForgetsWhatNoStepIsAt"),
+    "the first row's Markov bias for all": (
+        CPU, "(piece.row + t) * a.block + i", "0 * (piece.row + t) + i", "model",
+        "Families/NetworkProperty.DraftsOfABatchAreThoseOfEachAlone/v41"),
+    "drafts with another draw's noise": (
+        "src/engine/sampler.cc", "    return 0;\n  }\n  return choose(adjust(logits, sampling, counts), sampling, draw);",
+        "    return 0;\n  }\n  return choose(adjust(logits, sampling, counts), sampling, {draw.seed, draw.choice, draw.position + 1});",
+        "engine/engine_threads", "SingleSequence.DraftsFollowTheNoiseOfTheDraw"),
     "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/engine_policies", "Allocation.IsTheRuleAsWritten"),
     "a missing confidence is none": (
         SPECULATION, "confidence <= 0.0F ? 0.0F : 1.0F", "0.0F", "engine/engine_policies",

@@ -28,6 +28,8 @@ struct NetworkDevice::Slot {
   std::int64_t first_position = 0;
   std::vector<std::int32_t> fed;
   std::int64_t drafts_there = 0;  // for that forward, verified or not
+  std::size_t final_rows = 0;     // of its part: those that stay
+  bool drew = false;              // and goes on
 
   [[nodiscard]] const recipe::Generation& generation_of() const { return request->generation; }
   [[nodiscard]] std::int64_t prompt() const { return std::ssize(generation_of().prompt); }
@@ -168,6 +170,8 @@ void NetworkDevice::forward(Step& step) {
     }
     slot.sequence->add_blocks(buffers(row.blocks));
     slot.part.reset();
+    slot.final_rows = 0;
+    slot.drew = false;
     if (slot.done) {
       continue;
     }
@@ -218,6 +222,12 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
     }
     out.rows.push_back(std::move(settled));
   }
+  if (step.result) {
+    keep_features(step);
+    if (step.plan.drafts) {
+      make_drafts(step, out);
+    }
+  }
   out.sampler = clock_.now() - begin;
   {
     const MutexLock lock(mutex_);
@@ -229,7 +239,7 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
 SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& step) {
   SettledRow out{.slot = row.slot, .generation = row.generation};
   if (row.feed > 0) {
-    keep_features(slot, step, step.result->parts[*slot.part].rows);
+    slot.final_rows = step.result->parts[*slot.part].rows;
     if (!row.draws) {
       return out;
     }
@@ -290,18 +300,11 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
     out.drafts_verified = static_cast<int>(drawn) - 1;
     const std::int64_t kept = 1 + out.drafts_accepted;
     slot.sequence->truncate(slot.first_position + kept);
-    if (!slot.done) {
-      keep_features(slot, step, static_cast<std::size_t>(kept));
-    }
+    slot.final_rows = slot.done ? 0 : static_cast<std::size_t>(kept);
   }
   slot.drafts.clear();
   slot.confidences.clear();
-  if (step.plan.drafts && !slot.done && slot.left() > 1) {
-    model::DraftResult drafted = network_.draft(*slot.sequence, slot.tokens.back());
-    slot.drafts = std::move(drafted.tokens);
-    slot.confidences = std::move(drafted.confidences);
-    out.confidences = slot.confidences;
-  }
+  slot.drew = !slot.done;
   return out;
 }
 
@@ -313,16 +316,62 @@ std::optional<bool> NetworkDevice::injected(const Draw& where) const {
          *options_.injected_acceptance;
 }
 
-// The drafter's context of the first `rows` rows.
-void NetworkDevice::keep_features(Slot& slot, const Step& step, std::size_t rows) {
-  const model::ForwardResult::Part& part = step.result->parts[*slot.part];
-  if (drafts_ == 0 || part.rows == 0) {
+void NetworkDevice::keep_features(const Step& step) {
+  if (drafts_ == 0) {
     return;
   }
   const std::size_t width = network_.plan().feature_width();
-  network_.draft_context(*slot.sequence,
-                         std::span(step.result->features).subspan(part.begin * width, rows * width),
-                         part.first_position);
+  std::vector<model::DraftContextRows> batch;
+  for (const PlannedRow& row : step.plan.rows) {
+    const Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation || !slot.part || slot.final_rows == 0) {
+      continue;
+    }
+    const model::ForwardResult::Part& part = step.result->parts[*slot.part];
+    batch.push_back(
+        {.sequence = slot.sequence.get(),
+         .features =
+             std::span(step.result->features).subspan(part.begin * width, slot.final_rows * width),
+         .first_position = part.first_position});
+  }
+  if (!batch.empty()) {
+    network_.draft_context(batch);
+  }
+}
+
+void NetworkDevice::make_drafts(const Step& step, StepResult& out) {
+  std::vector<model::DraftRow> batch;
+  std::vector<std::size_t> places;  // in the plan
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
+    const Slot& slot = slots_[row.slot.value()];
+    if (slot.generation == row.generation && slot.part && slot.drew && slot.left() > 1) {
+      batch.push_back({.sequence = slot.sequence.get(), .token = slot.tokens.back()});
+      places.push_back(i);
+    }
+  }
+  if (batch.empty()) {
+    return;
+  }
+  const auto slot_of = [&](std::size_t of_batch) -> Slot& {
+    return slots_[step.plan.rows[places[of_batch]].slot.value()];
+  };
+  // With the noise of the draw that a draft foretells: it stands where both laws give one token.
+  const auto choose = [&](std::size_t of_batch, std::size_t k, std::span<const float> logits) {
+    const Slot& slot = slot_of(of_batch);
+    return static_cast<std::int32_t>(
+        draft_token(logits, slot.generation_of().sampling, slot.counts,
+                    {.seed = slot.request->seed,
+                     .choice = slot.generation_of().choice,
+                     .position = std::ssize(slot.tokens) + static_cast<std::int64_t>(k)}));
+  };
+  std::vector<model::DraftResult> drafted = network_.draft(batch, {.choose = choose});
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Slot& slot = slot_of(i);
+    slot.drafts = std::move(drafted[i].tokens);
+    slot.confidences = std::move(drafted[i].confidences);
+    out.rows[places[i]].confidences = slot.confidences;
+  }
 }
 
 }  // namespace galley::engine

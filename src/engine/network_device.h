@@ -61,7 +61,10 @@ class NetworkDevice final : public StepDevice {
   [[nodiscard]] SettledRow draw(Slot& slot, const PlannedRow& row, const Step& step);
   // Whether the draft behind `where` stands, for a benchmark; nothing where the draw decides.
   [[nodiscard]] std::optional<bool> injected(const Draw& where) const;
-  void keep_features(Slot& slot, const Step& step, std::size_t rows);
+  // The drafter's context: whose rows of the forward are final, all at once.
+  void keep_features(const Step& step);
+  // Behind every row of the plan that wants them, all at once.
+  void make_drafts(const Step& step, StepResult& out);
   [[nodiscard]] std::vector<std::shared_ptr<kernels::Buffer>> buffers(
       std::span<const cache::BlockId> blocks);
 
