@@ -78,17 +78,21 @@ class CpuEvent final : public Event {
 
 class CpuBuffer final : public Buffer {
  public:
-  explicit CpuBuffer(std::size_t bytes) : size_(bytes) {
+  // Null when there is no memory.
+  static std::unique_ptr<CpuBuffer> create(std::size_t bytes) {
     constexpr std::size_t kPage = 4096;
     constexpr std::size_t kHugePage = std::size_t{2} << 20U;
     const std::size_t page = bytes >= kHugePage ? kHugePage : kPage;
     const std::size_t whole = ceil_div(std::max<std::size_t>(bytes, 1), page) * page;
-    data_ = static_cast<std::byte*>(std::aligned_alloc(page, whole));
-    GALLEY_ASSERT(data_ != nullptr);
-    if (page == kHugePage) {
-      madvise(data_, whole, MADV_HUGEPAGE);  // a wish: without it all is slower and right
+    auto* const data = static_cast<std::byte*>(std::aligned_alloc(page, whole));
+    if (data == nullptr) {
+      return nullptr;
     }
-    std::fill_n(data_, whole, std::byte{0});
+    if (page == kHugePage) {
+      madvise(data, whole, MADV_HUGEPAGE);  // a wish: without it all is slower and right
+    }
+    std::fill_n(data, whole, std::byte{0});
+    return std::unique_ptr<CpuBuffer>(new CpuBuffer(data, bytes));
   }
   ~CpuBuffer() override { std::free(data_); }
   CpuBuffer(const CpuBuffer&) = delete;
@@ -97,6 +101,8 @@ class CpuBuffer final : public Buffer {
   [[nodiscard]] std::size_t size() const override { return size_; }
 
  private:
+  CpuBuffer(std::byte* data, std::size_t bytes) : data_(data), size_(bytes) {}
+
   std::byte* data_;
   std::size_t size_;
 };
@@ -651,8 +657,8 @@ class CpuStream final : public Stream {
 class CpuDevice final : public Device {
  public:
   CpuDevice(int threads, Isa isa) : threads_(threads), isa_(isa) {}
-  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    return std::make_unique<CpuBuffer>(bytes);
+  [[nodiscard]] std::unique_ptr<Buffer> try_allocate(std::size_t bytes) override {
+    return CpuBuffer::create(bytes);
   }
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
     return std::make_unique<CpuStream>(threads_, isa_);
@@ -667,6 +673,15 @@ class CpuDevice final : public Device {
 };
 
 }  // namespace
+
+std::unique_ptr<Buffer> Device::allocate(std::size_t bytes) {
+  std::unique_ptr<Buffer> buffer = try_allocate(bytes);
+  if (buffer == nullptr) {
+    fmt::print(stderr, "galley: no memory for {} bytes\n", bytes);
+    std::abort();
+  }
+  return buffer;
+}
 
 NoSync::NoSync() {
   ++no_sync_depth;

@@ -467,7 +467,10 @@ class Stream {
 class Device {
  public:
   virtual ~Device() = default;
-  [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
+  // Null when the device has no memory for it.
+  [[nodiscard]] virtual std::unique_ptr<Buffer> try_allocate(std::size_t bytes) = 0;
+  // For what a step cannot do without: never null, aborts instead.
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes);
   [[nodiscard]] virtual std::unique_ptr<Stream> create_stream() = 0;
   [[nodiscard]] virtual std::unique_ptr<Event> create_event() = 0;
 };

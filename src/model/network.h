@@ -136,7 +136,7 @@ class Network {
   [[nodiscard]] const Numerics& numerics() const { return numerics_; }
   [[nodiscard]] const PackedWeights& packed() const { return packed_; }
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
-  // A block for sequences to adopt or add.
+  // A block for sequences to adopt or add. Null when the device has no memory for it.
   [[nodiscard]] std::shared_ptr<kernels::Buffer> new_block() { return pool_.allocate(); }
   // What a sequence remembers of `tokens`, none of them with an embedding, beside its blocks: what
   // adopt() wants to know.
