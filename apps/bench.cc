@@ -161,6 +161,10 @@ Result<std::vector<recipe::Generation>> make_load(const Flags& flags,
       return in_step(fmt::format("{}, line {}", flags.jsonl, entry.number),
                      std::move(prepared).error());
     }
+    if (prepared->request.sampling.n > 1) {
+      return fail(Code::kInvalidArgument, "n above 1 is not measured",
+                  fmt::format("{}, line {}", flags.jsonl, entry.number));
+    }
     load.push_back(std::move(prepared->generation));
   }
   if (load.empty()) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks one line of src/gateway, src/model, src/kernels, src/engine or src/plan at a time and expects a named test to fail.
+"""Breaks one line of src/gateway, src/recipe, src/model, src/cache, src/kernels, src/engine or src/plan at a time and expects a named test to fail.
 
     tools/mutate.py [NAME ...]        all mutations, or those named; run by hand, minutes a mutation on a small machine
 
@@ -138,6 +138,28 @@ MUTATIONS = {
         "src/engine/sampler.cc", "    return 0;\n  }\n  return choose(adjust(logits, sampling, counts), sampling, draw);",
         "    return 0;\n  }\n  return choose(adjust(logits, sampling, counts), sampling, {draw.seed, draw.choice, draw.position + 1});",
         "engine/engine_threads", "SingleSequence.DraftsFollowTheNoiseOfTheDraw"),
+    "a fork without the block that was begun": (
+        "src/engine/network_device.cc", "if (slot.prompt() % kBlockTokens != 0) {", "if (slot.prompt() % kBlockTokens == 1) {",
+        "engine/engine_threads", "EngineSource.ChoicesShareTheirPrompt"),
+    "a fork's windows begin behind its prompt": (
+        "src/engine/network_device.cc", "    slot.window_begin = from.window_begin;\n", "", "engine/engine_threads",
+        "EngineSource.ChoicesShareTheirPrompt"),
+    "who followed an ended request waits for ever": (
+        "src/engine/scheduler.cc", "  release_followers(request);\n  if (request.slot) {", "  if (request.slot) {", "plan",
+        "EngineGates.TinyPoolsNeverDeadlock"),
+    "a shared block that nobody counts": (
+        "src/cache/prefix_cache.cc", "  GALLEY_ASSERT(at(block).users > 0);\n  hold(block);", "  GALLEY_ASSERT(at(block).users > 0);",
+        "plan", "EngineGates.RandomMachinesAnswerAsTheOracle"),
+    "another tenant's prompt is nobody's": (
+        "src/engine/scheduler.cc", "&SchedulerStats::misses_other_scope}", "&SchedulerStats::misses_not_stored}", "engine/engine_threads",
+        "EngineSource.TellsWhyThePromptWasNotInTheCache"),
+    "what had to go was never there": (
+        "src/cache/block_history.cc", "  evicted_[place_of(key)] = key;\n", "", "cache", "BlockHistory.TellsWhy"),
+    "blocks without memory are given again": (
+        "src/cache/prefix_cache.cc", "  if (one.withdrawn) {\n    return;\n  }\n", "", "cache",
+        "PrefixCache.WithdrawnBlocksAreNeverGivenAgain"),
+    "a reply ends before its last choice": (
+        "src/recipe/reply.cc", "return --left_ == 0;", "return --left_ <= 1;", "gateway", "GenerationReplyTest.SeveralChoicesAreOneReply"),
     "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/engine_policies", "Allocation.IsTheRuleAsWritten"),
     "a missing confidence is none": (
         SPECULATION, "confidence <= 0.0F ? 0.0F : 1.0F", "0.0F", "engine/engine_policies",

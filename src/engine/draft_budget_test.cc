@@ -54,8 +54,9 @@ Outcome simulate(DraftBudget* budget, const Machine& machine, int steps, bool dr
   }
   for (int i = 0; i < steps; ++i) {
     const std::vector<std::uint8_t> there(rows, have ? kGamma : 0);
-    const DraftBudget::Order order =
-        budget != nullptr ? budget->choose(there, known) : DraftBudget::Order{.drafts = drafts, .budget = {}};
+    const DraftBudget::Order order = budget != nullptr
+                                         ? budget->choose(there, known)
+                                         : DraftBudget::Order{.drafts = drafts, .budget = {}};
     const std::vector<std::uint8_t> lengths =
         verify_lengths({.gamma = kGamma,
                         .confidences =

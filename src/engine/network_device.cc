@@ -1,6 +1,7 @@
 #include "engine/network_device.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -22,6 +23,7 @@ struct NetworkDevice::Slot {
   std::int64_t write_floor = 0;
   std::int64_t window_begin = 0;
   bool done = true;
+  std::optional<Error> failure;  // that its next row ends with
 
   // Of the forward that was run last.
   std::optional<std::size_t> part;  // in the result; nothing: the row was a no-op
@@ -115,18 +117,38 @@ void NetworkDevice::start(const SlotStart& start) {
   slot.write_floor = start.write_floor;
   slot.window_begin = start.begin;
   slot.done = false;
-  const auto known = std::span(slot.tokens).first(static_cast<std::size_t>(start.begin));
+  slot.failure.reset();
   slot.sequence->truncate(0);
-  slot.sequence->adopt(buffers(start.blocks), network_.history(known), start.begin);
+  auto blocks = buffers(start.blocks);
+  if (!blocks) {
+    slot.failure = std::move(blocks).error();
+    return;
+  }
+  const auto known = std::span(slot.tokens).first(static_cast<std::size_t>(start.begin));
+  slot.sequence->adopt(*blocks, network_.history(known), start.begin);
 }
 
-std::vector<std::shared_ptr<kernels::Buffer>> NetworkDevice::buffers(
-    std::span<const cache::BlockId> blocks) {
-  std::vector<std::shared_ptr<kernels::Buffer>> out;
+// Behind those it has. False when the request fails.
+bool NetworkDevice::add_blocks(Slot& slot, std::span<const cache::BlockId> blocks) {
+  auto more = buffers(blocks);
+  if (more) {
+    slot.sequence->add_blocks(*more);
+  } else {
+    slot.failure = std::move(more).error();
+  }
+  return !slot.failure;
+}
+
+Result<NetworkDevice::Buffers> NetworkDevice::buffers(std::span<const cache::BlockId> blocks) {
+  Buffers out;
   for (const cache::BlockId block : blocks) {
     auto& buffer = blocks_[block.value()];
     if (buffer == nullptr) {
       buffer = network_.new_block();
+    }
+    if (buffer == nullptr) {
+      out_of_memory_ = true;
+      return fail(Code::kUnavailable, "the machine has no memory for another block of cache");
     }
     out.push_back(buffer);
   }
@@ -168,10 +190,17 @@ void NetworkDevice::forward(Step& step) {
     if (slot.generation != row.generation) {
       continue;
     }
-    slot.sequence->add_blocks(buffers(row.blocks));
     slot.part.reset();
     slot.final_rows = 0;
     slot.drew = false;
+    if (slot.failure || !add_blocks(slot, row.blocks)) {
+      slot.done = true;
+      continue;
+    }
+    if (row.fork_of) {
+      slot.part = slots_[step.plan.rows[*row.fork_of].slot.value()].part;
+      continue;
+    }
     if (slot.done) {
       continue;
     }
@@ -212,7 +241,15 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
     Slot& slot = slots_[row.slot.value()];
     SettledRow settled{.slot = row.slot, .generation = row.generation};
     const bool runs = slot.generation == row.generation && slot.part.has_value();
-    if (runs && !step.result) {
+    if (runs && step.result && row.feed > 0 && !row.fork_of) {
+      slot.final_rows = step.result->parts[*slot.part].rows;
+    }
+    if (slot.generation == row.generation && slot.failure) {
+      settled.error = std::exchange(slot.failure, std::nullopt);
+    } else if (row.fork_of && slot.generation == row.generation && !slot.part) {
+      settled.error = lost_prompt();
+      slot.done = true;
+    } else if (runs && !step.result) {
       settled.error = step.result.error();
       slot.done = true;
     } else if (runs && plan.dead[i]) {
@@ -224,8 +261,16 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
   }
   if (step.result) {
     keep_features(step);
+    make_forks(step);
     if (step.plan.drafts) {
       make_drafts(step, out);
+    }
+  }
+  if (out_of_memory_ && !std::exchange(lost_told_, true)) {
+    for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i] == nullptr) {
+        out.lost_blocks.emplace_back(i);
+      }
     }
   }
   out.sampler = clock_.now() - begin;
@@ -238,11 +283,8 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
 
 SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& step) {
   SettledRow out{.slot = row.slot, .generation = row.generation};
-  if (row.feed > 0) {
-    slot.final_rows = step.result->parts[*slot.part].rows;
-    if (!row.draws) {
-      return out;
-    }
+  if (row.feed > 0 && !row.draws) {
+    return out;
   }
   const recipe::Generation& generation = slot.generation_of();
   const auto vocabulary = static_cast<std::size_t>(network_.plan().config.vocabulary);
@@ -336,6 +378,23 @@ void NetworkDevice::keep_features(const Step& step) {
   }
   if (!batch.empty()) {
     network_.draft_context(batch);
+  }
+}
+
+void NetworkDevice::make_forks(const Step& step) {
+  for (const PlannedRow& row : step.plan.rows) {
+    Slot& slot = slots_[row.slot.value()];
+    if (!row.fork_of || slot.generation != row.generation || !slot.part || slot.done) {
+      continue;
+    }
+    const Slot& from = slots_[step.plan.rows[*row.fork_of].slot.value()];
+    slot.sequence->restore_state(from.sequence->save_state());
+    slot.window_begin = from.window_begin;
+    const auto whole = static_cast<std::size_t>(slot.prompt() / kBlockTokens);
+    if (slot.prompt() % kBlockTokens != 0) {
+      kernels::Buffer& begun = *from.sequence->blocks()[whole];
+      std::memcpy(slot.sequence->blocks()[whole]->data(), begun.data(), begun.size());
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "cache/block_history.h"
 #include "cache/prefix_cache.h"
 #include "engine/defect.h"
 #include "engine/draft_budget.h"
@@ -58,6 +60,13 @@ struct SchedulerStats {
   std::int64_t stalled_rows{};  // left out of a step for want of a block
   std::int64_t ended{};         // finished, failed or cancelled
   std::int64_t preemptions{};
+  std::int64_t forks{};  // requests that went on from another's prompt
+  // Requests that the cache had less for than it might have, by why; once each.
+  std::int64_t misses_not_stored{};
+  std::int64_t misses_different{};
+  std::int64_t misses_evicted{};
+  std::int64_t misses_other_scope{};  // another tenant or user has it
+  std::int64_t misses_too_short{};    // what was found would be computed again
   std::int64_t hit_tokens{};       // not fed, of admissions: again when a preempted one comes back
   std::int64_t prefill_tokens{};   // fed, likewise
   std::int64_t answer_tokens{};    // settled
@@ -105,7 +114,9 @@ class Scheduler {
 
   [[nodiscard]] std::vector<Output> take_outputs();
   [[nodiscard]] std::size_t launched() const { return flights_.size(); }  // steps, not settled
-  [[nodiscard]] std::size_t waiting() const { return waiting_.size() + preempted_.size(); }
+  [[nodiscard]] std::size_t waiting() const {
+    return waiting_.size() + preempted_.size() + following_;
+  }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
   [[nodiscard]] const cache::PrefixCache& cache() const { return cache_; }
@@ -160,6 +171,19 @@ class Scheduler {
                              std::int64_t tokens,
                              std::vector<cache::BlockId>& added);
   void add_row(Request& request, PlannedRow row, StepPlan& plan);
+  [[nodiscard]] Request* leader_of(const Request& request) const;
+  void fork_followers(Request& leader, std::int64_t feed, StepPlan& plan);
+  [[nodiscard]] bool fork(Request& follower, const Request& leader, StepPlan& plan);
+  void release_followers(Request& leader);
+  [[nodiscard]] std::size_t blocks_at_most(const recipe::Generation& generation) const;
+  void withdraw(std::span<const cache::BlockId> blocks);
+  [[nodiscard]] cache::BlockHistory::Entry entry(Request& request, std::size_t block) const;
+  struct Missed {
+    recipe::CacheMiss told;
+    std::int64_t SchedulerStats::* counted{};
+  };
+  [[nodiscard]] Missed explain(Request& request, std::size_t block) const;
+  Slot& take_slot(Request& request);
 
   [[nodiscard]] Result<void> settle_row(Request& request,
                                         const FlightRow& planned,
@@ -172,11 +196,13 @@ class Scheduler {
   void end(Request& request, Output last);
 
   const SchedulerOptions options_;
-  cache::PrefixCache cache_;
+  cache::BlockHistory history_;
+  cache::PrefixCache cache_;  // tells the above
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Request*> running_;          // in order of admission
   std::vector<Request*> waiting_;          // never ran; in order of arrival
   std::vector<Request*> preempted_;        // the first one goes before all that wait
+  std::size_t following_ = 0;              // that wait for another's prompt, in none of these lists
   std::map<std::string, Tenant> tenants_;  // with a request
   double served_floor_ = 0;                // a new tenant's share begins at
   double mean_answer_;                     // tokens, of the answers that finished last

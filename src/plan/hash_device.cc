@@ -248,7 +248,8 @@ void HashDevice::start(const engine::SlotStart& start) {
           .done = false};
   slot.ring.resize(static_cast<std::size_t>(options_.ring_rows));
   const auto prompt = std::ssize(start.request->generation.prompt);
-  if (start.write_floor > 0 && start.write_floor > prompt - options_.keep_tokens) {
+  const bool fork = start.begin == prompt;  // a hit is never that long
+  if (!fork && start.write_floor > 0 && start.write_floor > prompt - options_.keep_tokens) {
     violations_.add(fmt::format("a hit of {} reaches into the last {} of {} prompt tokens",
                                 start.write_floor, options_.keep_tokens, prompt));
   }
@@ -272,6 +273,12 @@ void HashDevice::forward(Step& step) {
       continue;
     }
     slot.blocks.insert(slot.blocks.end(), row.blocks.begin(), row.blocks.end());
+    if (row.fork_of) {
+      const Slot& from = slots_[step.plan.rows[*row.fork_of].slot.value()];
+      slot.runs = true;
+      slot.failed = slot.done = !from.runs || from.failed;
+      continue;
+    }
     slot.runs = !slot.done;
     slot.failed = slot.runs && random_.next_below(65'536) < options_.failures;
     if (slot.failed) {
@@ -383,12 +390,30 @@ void HashDevice::check_window(const Slot& slot, std::int64_t position) {
 
 // ---- sampler --------------------------------------------------------------------------------
 
+void HashDevice::fork(Slot& slot, const Slot& from) {
+  slot.ring = from.ring;
+  slot.window_begin = from.window_begin;
+  if (slot.hashes != from.hashes) {
+    violations_.add("a fork's prompt is not the other's");
+  }
+  for (std::int64_t i = slot.write_floor; i < slot.length; ++i) {
+    const std::uint64_t* const there = cell(from, i);
+    std::uint64_t* const here = cell(slot, i);
+    if (there != nullptr && here != nullptr) {
+      *here = *there;
+    }
+  }
+}
+
 void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
   for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
     const PlannedRow& row = step.plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
     SettledRow settled{.slot = row.slot, .generation = row.generation};
     if (slot.generation == row.generation && slot.runs) {
+      if (row.fork_of && !slot.failed && !plan.dead[i]) {
+        fork(slot, slots_[step.plan.rows[*row.fork_of].slot.value()]);
+      }
       if (slot.failed) {
         settled.error = Error{.code = Code::kUnavailable, .what = "a row failed"};
       } else if (plan.dead[i]) {

@@ -132,6 +132,7 @@ class HashDevice final : public engine::StepDevice {
   void feed_prompt(Slot& slot, const engine::PlannedRow& row);
   [[nodiscard]] std::vector<std::uint8_t> verify_lengths(const engine::StepPlan& plan);
   void feed_drafts(Slot& slot, std::int64_t verified);
+  void fork(Slot& slot, const Slot& from);
   void write(Slot& slot, std::int64_t position, TokenId token);
   void check_blocks(const Slot& slot, std::int64_t end);
   void check_window(const Slot& slot, std::int64_t position);
