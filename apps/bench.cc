@@ -161,6 +161,10 @@ Result<std::vector<recipe::Generation>> make_load(const Flags& flags,
       return in_step(fmt::format("{}, line {}", flags.jsonl, entry.number),
                      std::move(prepared).error());
     }
+    if (prepared->request.sampling.n > 1) {
+      return fail(Code::kInvalidArgument, "n above 1 is not measured",
+                  fmt::format("{}, line {}", flags.jsonl, entry.number));
+    }
     load.push_back(std::move(prepared->generation));
   }
   if (load.empty()) {
@@ -262,7 +266,8 @@ Result<void> bench(const Flags& flags) {
                    ? 0.0
                    : static_cast<double>(stats.rows) / static_cast<double>(stats.steps));
     if (stats.drafts_verified > 0) {
-      fmt::print("; {} of {} drafts accepted", stats.drafts_accepted, stats.drafts_verified);
+      fmt::print("; {} of {} drafts verified, {} accepted; {} steps without drafter",
+                 stats.drafts_verified, stats.drafts, stats.drafts_accepted, stats.plain_steps);
     }
     fmt::print("; {} preemptions\n", stats.preemptions);
   }

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <utility>
 
+#include "apps/doctor_machine.h"
 #include "apps/pack_folder.h"
 #include "apps/tokenizer_choice.h"
 #include "base/cpu_count.h"
@@ -73,6 +74,9 @@ Result<std::unique_ptr<engine::EngineSource>> make_engine(LoadedModel& model,
                                                           const Clock& clock) {
   options.name = model.name;
   options.seed = entropy_seed();
+  if (const double bytes = read_memory().total_bytes; bytes > 0) {
+    options.memory = Bytes(static_cast<std::uint64_t>(bytes));
+  }
   return engine::EngineSource::create(std::move(model.network), model.tokenizer, clock,
                                       std::move(options));
 }

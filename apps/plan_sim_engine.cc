@@ -56,6 +56,9 @@ void add_up(plan::SweepResult& sum, const plan::SweepResult& part) {
   sum.requests += part.requests;
   sum.preemptions += part.preemptions;
   sum.hit_tokens += part.hit_tokens;
+  sum.forks += part.forks;
+  sum.drafts += part.drafts;
+  sum.drafts_verified += part.drafts_verified;
   sum.failed += part.failed;
   if (!sum.first_failed) {
     sum.first_failed = part.first_failed;
@@ -73,11 +76,11 @@ void sweep(const Flags& flags, Gates& gates) {
                                     flags.rows));
     bar.show(static_cast<std::uint64_t>(sum.worlds), static_cast<std::uint64_t>(flags.seeds));
   }
-  gates.say(
-      sum.failed == 0, "T1.1",
-      fmt::format("{} machines, {} rows, {} requests, {} preemptions, {} tokens from the "
-                  "cache: {} with a violation",
-                  sum.worlds, sum.rows, sum.requests, sum.preemptions, sum.hit_tokens, sum.failed));
+  gates.say(sum.failed == 0, "T1.1",
+            fmt::format("{} machines, {} rows, {} requests, {} preemptions, {} forks, {} tokens "
+                        "from the cache, {} of {} drafts verified: {} with a violation",
+                        sum.worlds, sum.rows, sum.requests, sum.preemptions, sum.forks,
+                        sum.hit_tokens, sum.drafts_verified, sum.drafts, sum.failed));
   if (sum.first_failed) {
     gates.note(fmt::format("again with --first {} --seeds 1 --rows {}", sum.first_failed->value(),
                            flags.rows));

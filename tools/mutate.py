@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks one line of src/gateway, src/model, src/kernels, src/engine or src/plan at a time and expects a named test to fail.
+"""Breaks one line of src/gateway, src/recipe, src/model, src/cache, src/kernels, src/engine or src/plan at a time and expects a named test to fail.
 
     tools/mutate.py [NAME ...]        all mutations, or those named; run by hand, minutes a mutation on a small machine
 
@@ -18,6 +18,7 @@ OPS = "src/kernels/reference/ops.cc"
 PACK = "src/kernels/reference/pack.cc"
 FORWARD = "src/model/forward.cc"
 ACCEPTANCE = "src/engine/acceptance.cc"
+BUDGET = "src/engine/draft_budget.cc"
 CALIBRATION = "src/engine/calibration.cc"
 SPECULATION = "src/engine/speculation.cc"
 
@@ -134,6 +135,47 @@ MUTATIONS = {
     "windows behind a hit look at the slot's last request": (
         "src/engine/network_device.cc", ".window_begin = slot.window_begin,", ".window_begin = 0,", "engine/engine_threads",
         "EngineSource.AHitAnswersAsTheColdPromptDid"),
+    "promises taken at their word": (
+        BUDGET, "double{draft.survival} * trust", "double{draft.survival}", "engine/engine_policies",
+        "DraftBudgetTest.KnowsWhatBraggingConfidencesAreWorth"),
+    "never tried again": (
+        BUDGET, "    load.trial_left = kTrial;", "    load.trial_left = 0;", "engine/engine_policies",
+        "DraftBudgetTest.NoticesWhenDraftsGetBetter"),
+    "a step without drafter is no choice": (
+        BUDGET, "!load.gain || *load.gain >= 1.0", "!load.gain || *load.gain >= 0.0", "engine/engine_policies",
+        "DraftBudgetTest.StopsDraftingWhereThatIsSlower"),
+    "a stale point of the learnt curve": (
+        "src/engine/step_cost.cc", "steps_ - one.second.newest > kForgotten", "steps_ - one.second.newest > 2 * kForgotten",
+        "engine/engine_policies", "LearntCurveTest.ForgetsWhatNoStepIsAt"),
+    "the first row's Markov bias for all": (
+        CPU, "(piece.row + t) * a.block + i", "0 * (piece.row + t) + i", "model",
+        "Families/NetworkProperty.DraftsOfABatchAreThoseOfEachAlone/v41"),
+    "drafts with another draw's noise": (
+        "src/engine/sampler.cc", "    return 0;\n  }\n  return choose(adjust(logits, sampling, counts), sampling, draw);",
+        "    return 0;\n  }\n  return choose(adjust(logits, sampling, counts), sampling, {draw.seed, draw.choice, draw.position + 1});",
+        "engine/engine_threads", "SingleSequence.DraftsFollowTheNoiseOfTheDraw"),
+    "a fork without the block that was begun": (
+        "src/engine/network_device.cc", "if (slot.prompt() % kBlockTokens != 0) {", "if (slot.prompt() % kBlockTokens == 1) {",
+        "engine/engine_threads", "EngineSource.ChoicesShareTheirPrompt"),
+    "a fork's windows begin behind its prompt": (
+        "src/engine/network_device.cc", "    slot.window_begin = from.window_begin;\n", "", "engine/engine_threads",
+        "EngineSource.ChoicesShareTheirPrompt"),
+    "who followed an ended request waits for ever": (
+        "src/engine/scheduler.cc", "  release_followers(request);\n  if (request.slot) {", "  if (request.slot) {", "plan",
+        "EngineGates.TinyPoolsNeverDeadlock"),
+    "a shared block that nobody counts": (
+        "src/cache/prefix_cache.cc", "  GALLEY_ASSERT(at(block).users > 0);\n  hold(block);", "  GALLEY_ASSERT(at(block).users > 0);",
+        "plan", "EngineGates.RandomMachinesAnswerAsTheOracle"),
+    "another tenant's prompt is nobody's": (
+        "src/engine/scheduler.cc", "&SchedulerStats::misses_other_scope}", "&SchedulerStats::misses_not_stored}", "engine/engine_threads",
+        "EngineSource.TellsWhyThePromptWasNotInTheCache"),
+    "what had to go was never there": (
+        "src/cache/block_history.cc", "  evicted_[place_of(key)] = key;\n", "", "cache", "BlockHistory.TellsWhy"),
+    "blocks without memory are given again": (
+        "src/cache/prefix_cache.cc", "  if (one.withdrawn) {\n    return;\n  }\n", "", "cache",
+        "PrefixCache.WithdrawnBlocksAreNeverGivenAgain"),
+    "a reply ends before its last choice": (
+        "src/recipe/reply.cc", "return --left_ == 0;", "return --left_ <= 1;", "gateway", "GenerationReplyTest.SeveralChoicesAreOneReply"),
     "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/engine_policies", "Allocation.IsTheRuleAsWritten"),
     "a missing confidence is none": (
         SPECULATION, "confidence <= 0.0F ? 0.0F : 1.0F", "0.0F", "engine/engine_policies",

@@ -1,10 +1,14 @@
 #include "cache/prefix_cache.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace galley::cache {
 
-PrefixCache::PrefixCache(std::size_t blocks) : blocks_(blocks) {
+PrefixCache::PrefixCache(std::size_t blocks,
+                         std::move_only_function<void(const BlockKey&)> on_evict)
+    : blocks_(blocks), on_evict_(std::move(on_evict)) {
   GALLEY_ASSERT(blocks < kNone);
   for (std::size_t i = blocks; i > 0; --i) {
     free_.push_back(static_cast<std::uint32_t>(i - 1));
@@ -24,6 +28,9 @@ std::optional<BlockId> PrefixCache::allocate() {
   } else if (index != kNone) {
     unlink(index);
     by_key_.erase(*blocks_[index].key);
+    if (on_evict_) {
+      on_evict_(*blocks_[index].key);
+    }
     blocks_[index].key.reset();
     ++evictions_;
   } else {
@@ -33,10 +40,18 @@ std::optional<BlockId> PrefixCache::allocate() {
   return BlockId(index);
 }
 
+void PrefixCache::share(BlockId block) {
+  GALLEY_ASSERT(at(block).users > 0);
+  hold(block);
+}
+
 void PrefixCache::release(BlockId block) {
   Block& one = at(block);
   GALLEY_ASSERT(one.users > 0);
   if (--one.users > 0) {
+    return;
+  }
+  if (one.withdrawn) {
     return;
   }
   if (one.key) {
@@ -44,6 +59,16 @@ void PrefixCache::release(BlockId block) {
   } else {
     free_.push_back(block.value());
   }
+}
+
+void PrefixCache::withdraw(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    Block& one = at(block);
+    GALLEY_ASSERT(!one.key);
+    withdrawn_ += one.withdrawn ? 0 : 1;
+    one.withdrawn = true;
+  }
+  std::erase_if(free_, [&](std::uint32_t index) { return blocks_[index].withdrawn; });
 }
 
 bool PrefixCache::publish(BlockId block, const BlockKey& key) {
@@ -81,8 +106,10 @@ std::vector<BlockId> PrefixCache::match(std::span<const BlockKey> keys) {
 bool PrefixCache::consistent() const {
   std::size_t held = 0;
   std::size_t keyed = 0;
+  std::size_t gone = 0;
   for (const Block& block : blocks_) {
     held += block.users > 0 ? 1U : 0U;
+    gone += block.withdrawn && block.users == 0 ? 1U : 0U;
     keyed += block.key ? 1U : 0U;
   }
   std::size_t linked = 0;
@@ -93,7 +120,7 @@ bool PrefixCache::consistent() const {
     ++linked;
   }
   return linked == cached_ && keyed == by_key_.size() &&
-         held + cached_ + free_.size() == blocks_.size();
+         held + cached_ + free_.size() + gone == blocks_.size();
 }
 
 void PrefixCache::hold(BlockId block) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -22,19 +23,27 @@ using BlockId = Id<struct BlockTag, std::uint32_t>;
 // Single-threaded.
 class PrefixCache {
  public:
-  explicit PrefixCache(std::size_t blocks);
+  // `on_evict` is told the key of each block that makes room.
+  explicit PrefixCache(std::size_t blocks,
+                       std::move_only_function<void(const BlockKey&)> on_evict = {});
 
-  [[nodiscard]] std::size_t blocks() const { return blocks_.size(); }
+  // Of the pool, without those that were withdrawn.
+  [[nodiscard]] std::size_t blocks() const { return blocks_.size() - withdrawn_; }
   // Blocks that allocate() can give.
   [[nodiscard]] std::size_t available() const { return free_.size() + cached_; }
   [[nodiscard]] std::size_t cached() const { return cached_; }
 
   // A block of nobody's, held once; a cached one loses its key for it. Nothing when all are held.
   [[nodiscard]] std::optional<BlockId> allocate();
+  // One user more of a held block.
+  void share(BlockId block);
   // One user less.
   void release(BlockId block);
   // More than one user holds it.
   [[nodiscard]] bool shared(BlockId block) const { return blocks_.at(block.value()).users > 1; }
+
+  // Blocks that are of no use: they are not given again, those that are held once they come back.
+  void withdraw(std::span<const BlockId> blocks);
 
   // Makes a held block known. A key that is known already keeps its first block: what has equal
   // keys is equal. True when the key is new.
@@ -53,6 +62,7 @@ class PrefixCache {
 
   struct Block {
     std::int32_t users{};
+    bool withdrawn = false;
     std::optional<BlockKey> key;
     std::uint32_t older = kNone;  // neighbours in the order of release, of a cached block
     std::uint32_t newer = kNone;
@@ -69,7 +79,9 @@ class PrefixCache {
   std::uint32_t oldest_ = kNone;
   std::uint32_t newest_ = kNone;
   std::size_t cached_ = 0;
+  std::size_t withdrawn_ = 0;
   std::int64_t evictions_ = 0;
+  std::move_only_function<void(const BlockKey&)> on_evict_;
 };
 
 }  // namespace galley::cache

@@ -29,6 +29,26 @@ TEST(PrefixCache, GivesEveryBlockOnceAndNoMore) {
   EXPECT_EQ(cache.allocate(), BlockId(1));
 }
 
+TEST(PrefixCache, WithdrawnBlocksAreNeverGivenAgain) {
+  PrefixCache cache(4);
+  const BlockId held = *cache.allocate();
+  const BlockId useful = *cache.allocate();
+  const std::vector<BlockId> lost{held, BlockId(3)};
+  cache.withdraw(lost);
+  cache.withdraw(lost);
+  EXPECT_EQ(cache.blocks(), 2U);
+  EXPECT_EQ(cache.available(), 1U);
+  EXPECT_TRUE(cache.consistent());
+  cache.release(held);
+  EXPECT_EQ(cache.available(), 1U);
+  cache.release(useful);
+  EXPECT_EQ(cache.available(), 2U);
+  EXPECT_TRUE(cache.consistent());
+  while (const auto block = cache.allocate()) {
+    EXPECT_EQ(std::ranges::count(lost, *block), 0);
+  }
+}
+
 TEST(PrefixCache, MatchesTheLongestPrefixAndHoldsIt) {
   PrefixCache cache(4);
   const std::vector<BlockKey> keys{key(1), key(2), key(3)};

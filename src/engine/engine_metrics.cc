@@ -2,6 +2,18 @@
 
 namespace galley::engine {
 
+namespace {
+
+Counter misses(Metrics& metrics, std::string_view reason) {
+  return metrics.counter(
+      "galley_engine_cache_misses_total",
+      "Requests that the cache had less for than it might have had, by why (other_scope: another "
+      "tenant or user has it).",
+      {{"reason", std::string(reason)}});
+}
+
+}  // namespace
+
 EngineMetrics::EngineMetrics(Metrics& metrics)
     : counts_{{
           {&SchedulerStats::steps,
@@ -20,8 +32,19 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
           {&SchedulerStats::hit_tokens,
            metrics.counter("galley_engine_hit_tokens_total",
                            "Prompt tokens found in the cache, again after a preemption.")},
+          {&SchedulerStats::misses_not_stored, misses(metrics, "not_stored")},
+          {&SchedulerStats::misses_different, misses(metrics, "different")},
+          {&SchedulerStats::misses_evicted, misses(metrics, "evicted")},
+          {&SchedulerStats::misses_other_scope, misses(metrics, "other_scope")},
+          {&SchedulerStats::misses_too_short, misses(metrics, "too_short")},
+          {&SchedulerStats::forks,
+           metrics.counter("galley_engine_forks_total",
+                           "Requests that went on from a prompt computed for another.")},
+          {&SchedulerStats::drafts,
+           metrics.counter("galley_engine_drafts_total", "Drafted tokens.")},
           {&SchedulerStats::drafts_verified,
-           metrics.counter("galley_engine_verified_drafts_total", "Drafted tokens looked at.")},
+           metrics.counter("galley_engine_verified_drafts_total",
+                           "Drafted tokens that were within their step's budget.")},
           {&SchedulerStats::drafts_accepted,
            metrics.counter("galley_engine_accepted_drafts_total", "Drafted tokens that stood.")},
       }},

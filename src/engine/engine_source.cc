@@ -4,9 +4,12 @@
 #include <fmt/core.h>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "cache/block_key.h"
 #include "engine/generation_check.h"
+#include "engine/policy.h"
+#include "model/memory.h"
 
 namespace galley::engine {
 namespace {
@@ -38,6 +41,41 @@ SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOpt
           .hit = model::hit_rule(plan, options.rebuild),
           // Those that will run at once wait for a moment, too. start() keeps the bound.
           .waiting_max = options.slots + options.waiting_max};
+}
+
+std::size_t mib(std::size_t bytes) {
+  return ceil_div(bytes, std::size_t{1} << 20U);
+}
+
+// What all of it may take, once every block, window and scratch buffer is in use. Mapped weights
+// can leave memory again and do not count.
+Result<void> check_memory(const model::Network& network,
+                          const SchedulerOptions& scheduler,
+                          const EngineOptions& options) {
+  if (!options.memory) {
+    return {};
+  }
+  const auto rows = static_cast<std::size_t>(scheduler.prefill_tokens) +
+                    scheduler.slots * static_cast<std::size_t>(1 + scheduler.drafts);
+  const model::MemoryNeeds needs = model::memory_needs(network.checkpoint(), rows);
+  const std::size_t packed =
+      network.packed().form == model::PackedForm::kMemory ? network.packed().bytes : 0;
+  const std::size_t cache = scheduler.blocks * needs.block;
+  const std::size_t requests = scheduler.slots * needs.request;
+  const std::size_t rest = needs.step + needs.copied + packed;
+  if (cache + requests + rest <= options.memory->value()) {
+    return {};
+  }
+  return fail(
+      Code::kInvalidArgument,
+      fmt::format(
+          "a cache of {} MiB ({} blocks; one context of {} tokens takes {} MiB), {} MiB for {} "
+          "requests at once and {} MiB to compute are more than the {} MiB of memory that this "
+          "machine has",
+          mib(cache), scheduler.blocks, scheduler.context_tokens,
+          mib(blocks_for(scheduler.context_tokens) * needs.block), mib(requests), scheduler.slots,
+          mib(rest), options.memory->value() >> 20U),
+      "engine.cache");
 }
 
 }  // namespace
@@ -103,6 +141,7 @@ Result<std::unique_ptr<EngineSource>> EngineSource::create(
     return fail(Code::kUnimplemented, "windows are not stored by this engine", "rebuild");
   }
   const SchedulerOptions scheduler = scheduler_options(network->plan(), options);
+  GALLEY_CHECK_OK(check_memory(*network, scheduler, options));
   return std::unique_ptr<EngineSource>(new EngineSource(std::move(network), std::move(tokenizer),
                                                         clock, std::move(options), scheduler));
 }
@@ -126,7 +165,12 @@ EngineSource::EngineSource(std::unique_ptr<model::Network> network,
                .cut = options_.cut,
                .drafts = options_.drafts,
                .injected_acceptance = options_.injected_acceptance}),
-      loop_(scheduler_, device_, clock, {}) {
+      loop_(
+          scheduler_,
+          device_,
+          clock,
+          options_.defect == Defect::kNone ? LaunchMode{} : LaunchMode{.split = false, .depth = 2},
+          options_.defect) {
   if (options_.metrics != nullptr) {
     metrics_.emplace(*options_.metrics).update(scheduler_);
   }
@@ -143,27 +187,44 @@ EngineSource::~EngineSource() {
 
 Result<std::unique_ptr<recipe::ActiveGeneration>> EngineSource::start(recipe::Generation generation,
                                                                       recipe::TokenSink& sink) {
-  GALLEY_CHECK_OK(check_generation(
-      generation, static_cast<std::size_t>(network_->plan().config.vocabulary), context_tokens()));
-  std::shared_ptr<Job> job;
+  recipe::TokenSink* const sinks[] = {&sink};
+  std::vector<recipe::Generation> one;
+  one.push_back(std::move(generation));
+  GALLEY_TRY(auto started, start_choices(std::move(one), sinks));
+  return std::move(started.front());
+}
+
+Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> EngineSource::start_choices(
+    std::vector<recipe::Generation> generations, std::span<recipe::TokenSink* const> sinks) {
+  GALLEY_ASSERT(generations.size() == sinks.size());
+  for (const recipe::Generation& generation : generations) {
+    GALLEY_CHECK_OK(check_generation(generation,
+                                     static_cast<std::size_t>(network_->plan().config.vocabulary),
+                                     context_tokens()));
+  }
+  std::vector<std::unique_ptr<recipe::ActiveGeneration>> handles;
   {
     const MutexLock lock(mutex_);
     if (failed_) {
       return fail(Code::kUnavailable, "the engine has failed");
     }
-    if (live_ >= options_.slots + options_.waiting_max) {
+    if (live_ + generations.size() > options_.slots + options_.waiting_max) {
       return fail(Code::kOverloaded,
                   fmt::format("{} requests are waiting already", options_.waiting_max));
     }
-    const RandomBlock unasked = random_block(options_.seed, 0, started_++);
-    const Seed seed(generation.sampling.seed ? static_cast<std::uint64_t>(*generation.sampling.seed)
-                                             : std::uint64_t{unasked[1]} << 32U | unasked[0]);
-    job = std::make_shared<Job>(std::move(generation), sink, seed);
-    arrived_.push_back(job);
-    ++live_;
+    for (std::size_t i = 0; i < generations.size(); ++i) {
+      const std::optional<std::int64_t>& asked = generations[i].sampling.seed;
+      const RandomBlock unasked = random_block(options_.seed, 0, started_++);
+      const Seed seed(asked ? static_cast<std::uint64_t>(*asked)
+                            : std::uint64_t{unasked[1]} << 32U | unasked[0]);
+      auto job = std::make_shared<Job>(std::move(generations[i]), *sinks[i], seed);
+      arrived_.push_back(job);
+      ++live_;
+      handles.push_back(std::make_unique<Handle>(*this, std::move(job)));
+    }
   }
   changed_.notify_all();
-  return std::make_unique<Handle>(*this, std::move(job));
+  return handles;
 }
 
 bool EngineSource::ready() const {
@@ -195,7 +256,30 @@ void EngineSource::work() {
       metrics_->update(scheduler_);
     }
     deliver();
+    maybe_fit();
     idle = !*turned;
+  }
+}
+
+void EngineSource::maybe_fit() {
+  if (fitting_) {
+    std::optional<std::vector<double>> fitted;
+    {
+      const MutexLock lock(mutex_);
+      fitted = std::exchange(fitted_, std::nullopt);
+    }
+    if (fitted) {
+      scheduler_.set_temperatures(*std::move(fitted));
+      fitting_ = false;
+    }
+  } else if (const Calibration& calibration = scheduler_.calibration(); calibration.fit_due()) {
+    fitting_ = true;
+    const std::span<const double> now = calibration.temperatures();
+    fitter_.post([this, rows = calibration.window(), now = std::vector(now.begin(), now.end())] {
+      std::vector<double> fitted = fit_temperatures(rows, now);
+      const MutexLock lock(mutex_);
+      fitted_ = std::move(fitted);
+    });
   }
 }
 

@@ -36,9 +36,12 @@ struct EngineOptions {
   // For benchmarks: takes a draft for right with this probability, whatever the model says.
   std::optional<double> injected_acceptance;
   model::WindowRebuild rebuild = model::WindowRebuild::kExact;  // behind a hit
-  std::string salt;            // of the cache keys: separates this server's blocks from others'
-  Seed seed;                   // of requests that send none
-  Metrics* metrics = nullptr;  // told after every turn; null: nobody is. Outlives the source
+  std::string salt;  // of the cache keys: separates this server's blocks from others'
+  Seed seed;         // of requests that send none
+  // Of the machine: more is refused. Nothing: whoever asks knows what it has.
+  std::optional<Bytes> memory;
+  Defect defect = Defect::kNone;  // for tests of a loop that fails
+  Metrics* metrics = nullptr;     // told after every turn; null: nobody is. Outlives the source
 };
 
 // The engine as a token source: many requests at once, with a cache of their blocks in memory. Each
@@ -47,8 +50,9 @@ struct EngineOptions {
 // the sinks, and the device's.
 class EngineSource final : public recipe::TokenSource {
  public:
-  // Errors: kInvalidArgument when the tokenizer has ids the model lacks, or the windows of this
-  // family cannot be rebuilt so; kUnimplemented for kStored. `clock` outlives the source.
+  // Errors: kInvalidArgument when the tokenizer has ids the model lacks, the windows of this family
+  // cannot be rebuilt so, or the machine's memory is not enough; kUnimplemented for kStored.
+  // `clock` outlives the source.
   static Result<std::unique_ptr<EngineSource>> create(
       std::unique_ptr<model::Network> network,
       std::shared_ptr<const recipe::Tokenizer> tokenizer,
@@ -58,6 +62,10 @@ class EngineSource final : public recipe::TokenSource {
 
   Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
                                                           recipe::TokenSink& sink) override;
+  // They come to the loop together, so their prompt is computed once.
+  Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> start_choices(
+      std::vector<recipe::Generation> generations,
+      std::span<recipe::TokenSink* const> sinks) override;
   // Not once the device has failed.
   [[nodiscard]] bool ready() const override GALLEY_EXCLUDES(mutex_);
   [[nodiscard]] std::string_view description() const override { return description_; }
@@ -81,6 +89,8 @@ class EngineSource final : public recipe::TokenSource {
   [[nodiscard]] bool take_new(bool idle) GALLEY_EXCLUDES(mutex_);
   void submit(std::shared_ptr<Job> job);
   void deliver();
+  // Has drafts' confidences fitted beside the loop when that is due.
+  void maybe_fit() GALLEY_EXCLUDES(mutex_);
   void fail_all(const Error& error) GALLEY_EXCLUDES(mutex_);
 
   const std::unique_ptr<model::Network> network_;
@@ -95,6 +105,7 @@ class EngineSource final : public recipe::TokenSource {
   StepLoop loop_;
   std::optional<EngineMetrics> metrics_;
   std::unordered_map<RequestId, std::shared_ptr<Job>> jobs_;
+  bool fitting_ = false;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -105,6 +116,8 @@ class EngineSource final : public recipe::TokenSource {
   SchedulerStats stats_ GALLEY_GUARDED_BY(mutex_);
   bool failed_ GALLEY_GUARDED_BY(mutex_) = false;
   bool ending_ GALLEY_GUARDED_BY(mutex_) = false;
+  std::optional<std::vector<double>> fitted_ GALLEY_GUARDED_BY(mutex_);  // temperatures
+  SerialExecutor fitter_;
   SerialExecutor thread_;  // last: its thread uses the above
 };
 

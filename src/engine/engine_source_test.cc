@@ -179,6 +179,124 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
   }
 }
 
+// A device whose steps verify any number of drafts, whatever pays.
+class AnyBudget final : public StepDevice {
+ public:
+  AnyBudget(StepDevice& device, std::size_t gamma) : device_(device), gamma_(gamma) {}
+  void launch_forward(StepPlan plan) override {
+    plan.budget = random_.next_below(2 * gamma_);
+    plan.temperatures.assign(gamma_, 0.25 + random_.next_float());
+    device_.launch_forward(std::move(plan));
+  }
+  void launch_sampler(SamplerPlan plan) override { device_.launch_sampler(std::move(plan)); }
+  [[nodiscard]] StepResult wait(StepId step) override { return device_.wait(step); }
+
+ private:
+  StepDevice& device_;
+  const std::size_t gamma_;
+  Random random_{Seed(9), 0};
+};
+
+TEST(EngineSource, NoBudgetChangesAnAnswer) {
+  const std::vector<Asked> asked = ask_alone(mini(), 6, 10, 120);
+  const VirtualLoop clock;
+  const auto device = kernels::create_cpu_device(1);
+  const auto network = model::Network::load(mini(), *device, {}).value();
+  constexpr std::size_t kBlocks = 16;
+  constexpr std::size_t kSlots = 5;
+  NetworkDevice runner(*network, tokenizer(), clock, {.slots = kSlots, .blocks = kBlocks});
+  const int gamma = NetworkDevice::drafts(network->plan(), {});
+  AnyBudget any(runner, static_cast<std::size_t>(gamma));
+  Scheduler scheduler({.slots = kSlots,
+                       .blocks = kBlocks,
+                       .context_tokens = 300,
+                       .drafts = gamma,
+                       .hit = model::hit_rule(network->plan(), model::WindowRebuild::kExact)});
+  StepLoop loop(scheduler, any, clock, {});
+  std::map<RequestId, std::vector<TokenId>> answers;
+  for (const Asked& one : asked) {
+    auto request = std::make_shared<EngineRequest>(
+        one.generation, Seed(static_cast<std::uint64_t>(*one.generation.sampling.seed)));
+    answers[scheduler.submit(std::move(request), {}, Priority::kInteractive, {}).value()];
+  }
+  while (loop.turn().value()) {
+    for (const Output& output : scheduler.take_outputs()) {
+      auto& answer = answers.at(output.request);
+      answer.insert(answer.end(), output.tokens.begin(), output.tokens.end());
+    }
+  }
+  std::size_t i = 0;
+  for (const auto& [_, answer] : answers) {
+    EXPECT_EQ(answer, asked[i++].alone->ids_) << "request " << i;
+  }
+  const SchedulerStats& stats = scheduler.stats();
+  EXPECT_GT(stats.drafts_accepted, 0);
+  EXPECT_LT(stats.drafts_verified, stats.drafts);
+}
+
+// Answers to one prompt: it is computed once, and each goes on as it would alone. Of whole blocks,
+// of a block begun, and of both; prompts of the shortest kind, too.
+TEST(EngineSource, ChoicesShareTheirPrompt) {
+  for (const fs::path& folder : {mini(), checkpoint(model::SynthLike::kV4Flash)}) {
+    const Alone alone(folder, {.drafts = false});
+    for (const std::size_t prompt : {3U, 256U, 300U}) {
+      SCOPED_TRACE(prompt);
+      const Crowd crowd(folder, {.context_tokens = 512, .slots = 6});
+      recipe::Generation generation;
+      for (std::size_t i = 0; i < prompt; ++i) {
+        generation.prompt.push_back(static_cast<TokenId>((i * 13 + 7) % 4000));
+      }
+      generation.max_tokens = 40;
+      generation.sampling.seed = 5;
+      generation.sampling.temperature = 1.0F;
+      constexpr std::size_t kChoices = 5;
+      std::vector<recipe::Generation> choices(kChoices, generation);
+      std::vector<Sink> sinks(kChoices);
+      std::vector<recipe::TokenSink*> told;
+      for (std::size_t i = 0; i < kChoices; ++i) {
+        choices[i].choice = static_cast<std::uint32_t>(i);
+        told.push_back(&sinks[i]);
+      }
+      const auto active = crowd.source->start_choices(choices, told).value();
+      for (std::size_t i = 0; i < kChoices; ++i) {
+        sinks[i].wait_for_end();
+        ASSERT_FALSE(sinks[i].error_) << to_string(*sinks[i].error_);
+        expect_same(sinks[i], *alone.answer(choices[i]));
+        EXPECT_EQ(sinks[i].started_->cached_tokens, i == 0 ? 0 : std::ssize(generation.prompt));
+      }
+      EXPECT_NE(sinks[0].ids_, sinks[1].ids_);
+      const SchedulerStats stats = crowd.source->stats();
+      EXPECT_EQ(stats.forks, static_cast<std::int64_t>(kChoices) - 1);
+      EXPECT_EQ(stats.prefill_tokens, std::ssize(generation.prompt));
+    }
+  }
+}
+
+// A pool too small for all, and one that is cancelled: whoever finds no room waits.
+TEST(EngineSource, ChoicesWithoutRoomWait) {
+  const Alone alone(mini(), {.drafts = false});
+  const Crowd crowd(mini(), {.context_tokens = 256, .slots = 2});
+  recipe::Generation generation;
+  generation.prompt = {5, 6, 7, 8};
+  generation.max_tokens = 60;
+  generation.sampling.seed = 5;
+  std::vector<recipe::Generation> choices(7, generation);
+  std::vector<Sink> sinks(choices.size());
+  std::vector<recipe::TokenSink*> told;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    choices[i].choice = static_cast<std::uint32_t>(i);
+    told.push_back(&sinks[i]);
+  }
+  auto active = crowd.source->start_choices(choices, told).value();
+  active[0].reset();
+  active[3].reset();
+  for (const std::size_t i : {1U, 2U, 4U, 5U, 6U}) {
+    sinks[i].wait_for_end();
+    ASSERT_FALSE(sinks[i].error_) << to_string(*sinks[i].error_);
+    expect_same(sinks[i], *alone.answer(choices[i]));
+  }
+}
+
 TEST(EngineSource, V4GetsTheSameAnswersToo) {
   const fs::path& folder = checkpoint(model::SynthLike::kV4Flash);
   const std::vector<Asked> asked = ask_alone(folder, 3, 6, 60);
@@ -216,6 +334,42 @@ TEST(EngineSource, AHitAnswersAsTheColdPromptDid) {
   }
 }
 
+TEST(EngineSource, TellsWhyThePromptWasNotInTheCache) {
+  const auto reason = [](const Sink& sink) {
+    EXPECT_FALSE(sink.error_) << to_string(*sink.error_);
+    const auto& miss = sink.started_->cache_miss;
+    return miss ? fmt::format("{} {}", name(miss->reason), miss->token) : "none";
+  };
+  // As few blocks as one context takes, and one block that goes when the pool is full.
+  const Crowd crowd(mini(), {.context_tokens = 900, .slots = 1, .cache = Bytes(1)});
+  recipe::Generation generation;
+  for (TokenId i = 0; i < 500; ++i) {
+    generation.prompt.push_back((i * 31 + 5) % 4000);
+  }
+  generation.max_tokens = 4;
+  EXPECT_EQ(reason(*crowd.answer(generation)), "not_stored 0");
+  EXPECT_EQ(reason(*crowd.answer(generation)), "none");
+  recipe::Generation changed = generation;
+  changed.prompt[300] = 17;
+  EXPECT_EQ(reason(*crowd.answer(changed)), "different 300");
+  // A client is not told that somebody else asked this; the operator is.
+  recipe::Generation foreign = generation;
+  foreign.tenant = "another";
+  EXPECT_EQ(reason(*crowd.answer(foreign)), "not_stored 0");
+  EXPECT_EQ(crowd.source->stats().misses_other_scope, 1);
+  EXPECT_EQ(crowd.source->stats().misses_different, 1);
+  // Other prompts push it out, from its end on.
+  for (TokenId other = 1; other <= 3; ++other) {
+    recipe::Generation one = generation;
+    one.prompt[0] = other;
+    crowd.answer(one);
+  }
+  EXPECT_TRUE(reason(*crowd.answer(generation)).starts_with("evicted "));
+  recipe::Generation brief = generation;
+  brief.prompt.resize(100);
+  EXPECT_EQ(reason(*crowd.answer(brief)), "none");  // nothing could have been found
+}
+
 // For benchmarks: what is accepted is what was asked for, not what the model says.
 TEST(EngineSource, AcceptanceCanBeInjected) {
   recipe::Generation generation;
@@ -231,6 +385,105 @@ TEST(EngineSource, AcceptanceCanBeInjected) {
   };
   EXPECT_EQ(share(0.0), 0.0);
   EXPECT_GT(share(1.0), 0.95);  // all but what stands behind the last token
+}
+
+// A loop whose device breaks the protocol: everybody is told once, and nothing is taken any more.
+TEST(EngineSource, AFailedDeviceEndsEverything) {
+  Crowd crowd(mini(), {.context_tokens = 400, .slots = 2, .defect = Defect::kSettleOutOfOrder});
+  recipe::Generation generation;
+  generation.prompt = {5, 6, 7};
+  generation.max_tokens = 300;
+  std::vector<std::unique_ptr<Sink>> sinks;
+  std::vector<std::unique_ptr<recipe::ActiveGeneration>> active;
+  for (int i = 0; i < 5; ++i) {
+    sinks.push_back(std::make_unique<Sink>());
+    auto started = crowd.source->start(generation, *sinks.back());
+    if (!started) {  // it has failed already
+      EXPECT_EQ(started.error().code, Code::kUnavailable);
+      sinks.pop_back();
+      continue;
+    }
+    active.push_back(*std::move(started));
+  }
+  ASSERT_FALSE(sinks.empty());
+  for (const auto& sink : sinks) {
+    sink->wait_for_end();
+    ASSERT_TRUE(sink->error_);
+    EXPECT_EQ(sink->error_->code, Code::kInternal) << to_string(*sink->error_);
+  }
+  EXPECT_FALSE(crowd.source->ready());
+  Sink refused;
+  EXPECT_EQ(crowd.source->start(generation, refused).error().code, Code::kUnavailable);
+  active.clear();  // cancels what is not there any more
+  EXPECT_FALSE(refused.error_);
+}
+
+// The CPU's device with memory for so many buffers of a size, and no more.
+class SmallDevice final : public kernels::Device {
+ public:
+  SmallDevice(std::size_t bytes, int buffers) : bytes_(bytes), left_(buffers) {}
+  [[nodiscard]] std::unique_ptr<kernels::Buffer> try_allocate(std::size_t bytes) override {
+    return bytes == bytes_ && left_-- <= 0 ? nullptr : device_->try_allocate(bytes);
+  }
+  [[nodiscard]] std::unique_ptr<kernels::Stream> create_stream() override {
+    return device_->create_stream();
+  }
+  [[nodiscard]] std::unique_ptr<kernels::Event> create_event() override {
+    return device_->create_event();
+  }
+
+ private:
+  std::unique_ptr<kernels::Device> device_ = kernels::create_cpu_device(1);
+  const std::size_t bytes_;
+  int left_;
+};
+
+TEST(EngineSource, WithoutMemoryForABlockARequestFailsAndOthersGoOn) {
+  const std::size_t block = [] {
+    const auto device = kernels::create_cpu_device(1);
+    return model::Network::load(mini(), *device, {}).value()->plan().cache.block_stride;
+  }();
+  SmallDevice device(block, 2);
+  const VirtualLoop clock;
+  const auto source = EngineSource::create(model::Network::load(mini(), device, {}).value(),
+                                           tokenizer(), clock, {.context_tokens = 900, .slots = 1})
+                          .value();
+  const auto answer = [&](std::size_t prompt, std::int64_t tokens) {
+    recipe::Generation generation;
+    for (std::size_t i = 0; i < prompt; ++i) {
+      generation.prompt.push_back(static_cast<TokenId>((i * 13 + prompt) % 4000));
+    }
+    generation.max_tokens = tokens;
+    auto sink = std::make_unique<Sink>();
+    const auto active = source->start(std::move(generation), *sink).value();
+    sink->wait_for_end();
+    return sink;
+  };
+  EXPECT_EQ(answer(100, 5)->ids_.size(), 5U);
+  // One that grows over what there is.
+  const auto growing = answer(120, 300);
+  ASSERT_TRUE(growing->error_);
+  EXPECT_EQ(growing->error_->code, Code::kUnavailable);
+  EXPECT_GT(growing->ids_.size(), 5U);
+  EXPECT_TRUE(source->ready());
+  // From then on the pool is as large as memory is.
+  const auto large = answer(300, 5);
+  ASSERT_TRUE(large->error_);
+  EXPECT_EQ(large->error_->where, "max_tokens");
+  EXPECT_EQ(answer(90, 7)->ids_.size(), 7U);
+}
+
+TEST(EngineSource, MoreCacheThanTheMachineHasIsRefused) {
+  const auto device = kernels::create_cpu_device(1);
+  const VirtualLoop clock;
+  const auto made = EngineSource::create(
+      model::Network::load(mini(), *device, {}).value(), tokenizer(), clock,
+      {.cache = Bytes(std::uint64_t{4} << 30U), .memory = Bytes(std::uint64_t{2} << 30U)});
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(made.error().where, "engine.cache");
+  EXPECT_NE(made.error().what.find("more than the 2048 MiB"), std::string::npos)
+      << made.error().what;
 }
 
 TEST(EngineSource, EveryWayToEndIsTold) {

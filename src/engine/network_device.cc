@@ -1,10 +1,14 @@
 #include "engine/network_device.h"
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
+#include "engine/calibration.h"
+#include "engine/speculation.h"
 
 namespace galley::engine {
 
@@ -15,14 +19,19 @@ struct NetworkDevice::Slot {
   std::vector<std::int32_t> tokens;           // prompt and answer; the newest is not fed
   TokenCounts counts;                         // of the answer
   std::vector<std::int32_t> drafts;
+  std::vector<float> confidences;  // of the drafts; empty: there are none
   std::int64_t write_floor = 0;
   std::int64_t window_begin = 0;
   bool done = true;
+  std::optional<Error> failure;  // that its next row ends with
 
   // Of the forward that was run last.
   std::optional<std::size_t> part;  // in the result; nothing: the row was a no-op
   std::int64_t first_position = 0;
   std::vector<std::int32_t> fed;
+  std::int64_t drafts_there = 0;  // for that forward, verified or not
+  std::size_t final_rows = 0;     // of its part: those that stay
+  bool drew = false;              // and goes on
 
   [[nodiscard]] const recipe::Generation& generation_of() const { return request->generation; }
   [[nodiscard]] std::int64_t prompt() const { return std::ssize(generation_of().prompt); }
@@ -33,7 +42,8 @@ struct NetworkDevice::Slot {
 
 struct NetworkDevice::Step {
   StepPlan plan;
-  Duration time{};  // of its forward
+  Duration time{};        // of its forward
+  std::int64_t tokens{};  // fed
   std::size_t logits_tail = 0;
   Result<model::ForwardResult> result;
 };
@@ -103,39 +113,94 @@ void NetworkDevice::start(const SlotStart& start) {
     ++slot.counts[start.tokens[i]];
   }
   slot.drafts.clear();
+  slot.confidences.clear();
   slot.write_floor = start.write_floor;
   slot.window_begin = start.begin;
   slot.done = false;
-  const auto known = std::span(slot.tokens).first(static_cast<std::size_t>(start.begin));
+  slot.failure.reset();
   slot.sequence->truncate(0);
-  slot.sequence->adopt(buffers(start.blocks), network_.history(known), start.begin);
+  auto blocks = buffers(start.blocks);
+  if (!blocks) {
+    slot.failure = std::move(blocks).error();
+    return;
+  }
+  const auto known = std::span(slot.tokens).first(static_cast<std::size_t>(start.begin));
+  slot.sequence->adopt(*blocks, network_.history(known), start.begin);
 }
 
-std::vector<std::shared_ptr<kernels::Buffer>> NetworkDevice::buffers(
-    std::span<const cache::BlockId> blocks) {
-  std::vector<std::shared_ptr<kernels::Buffer>> out;
+// Behind those it has. False when the request fails.
+bool NetworkDevice::add_blocks(Slot& slot, std::span<const cache::BlockId> blocks) {
+  auto more = buffers(blocks);
+  if (more) {
+    slot.sequence->add_blocks(*more);
+  } else {
+    slot.failure = std::move(more).error();
+  }
+  return !slot.failure;
+}
+
+Result<NetworkDevice::Buffers> NetworkDevice::buffers(std::span<const cache::BlockId> blocks) {
+  Buffers out;
   for (const cache::BlockId block : blocks) {
     auto& buffer = blocks_[block.value()];
     if (buffer == nullptr) {
       buffer = network_.new_block();
+    }
+    if (buffer == nullptr) {
+      out_of_memory_ = true;
+      return fail(Code::kUnavailable, "the machine has no memory for another block of cache");
     }
     out.push_back(buffer);
   }
   return out;
 }
 
+// Of the step's rows: how many of its drafts each verifies.
+std::vector<std::uint8_t> NetworkDevice::verify_lengths(const StepPlan& plan) {
+  const auto gamma = static_cast<std::size_t>(drafts_);
+  std::vector<std::uint8_t> drafts(plan.rows.size());
+  std::vector<float> confidences(plan.rows.size() * gamma, std::numeric_limits<float>::quiet_NaN());
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    const PlannedRow& row = plan.rows[i];
+    Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation || slot.done || row.feed > 0) {
+      continue;
+    }
+    slot.drafts_there = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
+                                  static_cast<std::ptrdiff_t>(slot.left() - 1)});
+    drafts[i] = static_cast<std::uint8_t>(slot.drafts_there);
+    for (std::size_t k = 0; plan.budget && k < slot.confidences.size(); ++k) {
+      confidences[i * gamma + k] =
+          static_cast<float>(confidence(slot.confidences[k], plan.temperatures[k]));
+    }
+  }
+  return engine::verify_lengths({.gamma = gamma, .confidences = confidences, .drafts = drafts},
+                                plan.budget);
+}
+
 void NetworkDevice::forward(Step& step) {
   for (const SlotStart& one : step.plan.starts) {
     start(one);
   }
+  const std::vector<std::uint8_t> verified = verify_lengths(step.plan);
   std::vector<model::SequenceRows> batch;
-  for (const PlannedRow& row : step.plan.rows) {
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
     if (slot.generation != row.generation) {
       continue;
     }
-    slot.sequence->add_blocks(buffers(row.blocks));
     slot.part.reset();
+    slot.final_rows = 0;
+    slot.drew = false;
+    if (slot.failure || !add_blocks(slot, row.blocks)) {
+      slot.done = true;
+      continue;
+    }
+    if (row.fork_of) {
+      slot.part = slots_[step.plan.rows[*row.fork_of].slot.value()].part;
+      continue;
+    }
     if (slot.done) {
       continue;
     }
@@ -144,11 +209,10 @@ void NetworkDevice::forward(Step& step) {
       const auto begin = slot.tokens.begin() + slot.first_position;
       slot.fed.assign(begin, begin + row.feed);
     } else {
-      const auto drafts = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
-                                    static_cast<std::ptrdiff_t>(slot.left() - 1)});
       slot.fed.assign(1, slot.tokens.back());
-      slot.fed.insert(slot.fed.end(), slot.drafts.begin(), slot.drafts.begin() + drafts);
+      slot.fed.insert(slot.fed.end(), slot.drafts.begin(), slot.drafts.begin() + verified[i]);
     }
+    step.tokens += std::ssize(slot.fed);
     if (row.draws) {
       step.logits_tail = std::max(step.logits_tail, row.feed > 0 ? 1 : slot.fed.size());
     }
@@ -171,13 +235,21 @@ void NetworkDevice::forward(Step& step) {
 
 void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
   const TimeNs begin = clock_.now();
-  StepResult out{.id = step.plan.id};
+  StepResult out{.id = step.plan.id, .tokens = step.tokens, .forward = step.time};
   for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
     const PlannedRow& row = step.plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
     SettledRow settled{.slot = row.slot, .generation = row.generation};
     const bool runs = slot.generation == row.generation && slot.part.has_value();
-    if (runs && !step.result) {
+    if (runs && step.result && row.feed > 0 && !row.fork_of) {
+      slot.final_rows = step.result->parts[*slot.part].rows;
+    }
+    if (slot.generation == row.generation && slot.failure) {
+      settled.error = std::exchange(slot.failure, std::nullopt);
+    } else if (row.fork_of && slot.generation == row.generation && !slot.part) {
+      settled.error = lost_prompt();
+      slot.done = true;
+    } else if (runs && !step.result) {
       settled.error = step.result.error();
       slot.done = true;
     } else if (runs && plan.dead[i]) {
@@ -187,7 +259,21 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
     }
     out.rows.push_back(std::move(settled));
   }
-  out.time = step.time + (clock_.now() - begin);
+  if (step.result) {
+    keep_features(step);
+    make_forks(step);
+    if (step.plan.drafts) {
+      make_drafts(step, out);
+    }
+  }
+  if (out_of_memory_ && !std::exchange(lost_told_, true)) {
+    for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i] == nullptr) {
+        out.lost_blocks.emplace_back(i);
+      }
+    }
+  }
+  out.sampler = clock_.now() - begin;
   {
     const MutexLock lock(mutex_);
     results_.emplace(out.id, std::move(out));
@@ -197,11 +283,8 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
 
 SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& step) {
   SettledRow out{.slot = row.slot, .generation = row.generation};
-  if (row.feed > 0) {
-    keep_features(slot, step, step.result->parts[*slot.part].rows);
-    if (!row.draws) {
-      return out;
-    }
+  if (row.feed > 0 && !row.draws) {
+    return out;
   }
   const recipe::Generation& generation = slot.generation_of();
   const auto vocabulary = static_cast<std::size_t>(network_.plan().config.vocabulary);
@@ -255,17 +338,15 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
   }
   slot.done = out.finish || out.error;
   if (row.feed == 0) {
+    out.drafts = static_cast<int>(slot.drafts_there);
     out.drafts_verified = static_cast<int>(drawn) - 1;
     const std::int64_t kept = 1 + out.drafts_accepted;
     slot.sequence->truncate(slot.first_position + kept);
-    if (!slot.done) {
-      keep_features(slot, step, static_cast<std::size_t>(kept));
-    }
+    slot.final_rows = slot.done ? 0 : static_cast<std::size_t>(kept);
   }
   slot.drafts.clear();
-  if (step.plan.drafts && !slot.done && slot.left() > 1) {
-    slot.drafts = network_.draft(*slot.sequence, slot.tokens.back()).tokens;
-  }
+  slot.confidences.clear();
+  slot.drew = !slot.done;
   return out;
 }
 
@@ -277,16 +358,79 @@ std::optional<bool> NetworkDevice::injected(const Draw& where) const {
          *options_.injected_acceptance;
 }
 
-// The drafter's context of the first `rows` rows.
-void NetworkDevice::keep_features(Slot& slot, const Step& step, std::size_t rows) {
-  const model::ForwardResult::Part& part = step.result->parts[*slot.part];
-  if (drafts_ == 0 || part.rows == 0) {
+void NetworkDevice::keep_features(const Step& step) {
+  if (drafts_ == 0) {
     return;
   }
   const std::size_t width = network_.plan().feature_width();
-  network_.draft_context(*slot.sequence,
-                         std::span(step.result->features).subspan(part.begin * width, rows * width),
-                         part.first_position);
+  std::vector<model::DraftContextRows> batch;
+  for (const PlannedRow& row : step.plan.rows) {
+    const Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation || !slot.part || slot.final_rows == 0) {
+      continue;
+    }
+    const model::ForwardResult::Part& part = step.result->parts[*slot.part];
+    batch.push_back(
+        {.sequence = slot.sequence.get(),
+         .features =
+             std::span(step.result->features).subspan(part.begin * width, slot.final_rows * width),
+         .first_position = part.first_position});
+  }
+  if (!batch.empty()) {
+    network_.draft_context(batch);
+  }
+}
+
+void NetworkDevice::make_forks(const Step& step) {
+  for (const PlannedRow& row : step.plan.rows) {
+    Slot& slot = slots_[row.slot.value()];
+    if (!row.fork_of || slot.generation != row.generation || !slot.part || slot.done) {
+      continue;
+    }
+    const Slot& from = slots_[step.plan.rows[*row.fork_of].slot.value()];
+    slot.sequence->restore_state(from.sequence->save_state());
+    slot.window_begin = from.window_begin;
+    const auto whole = static_cast<std::size_t>(slot.prompt() / kBlockTokens);
+    if (slot.prompt() % kBlockTokens != 0) {
+      kernels::Buffer& begun = *from.sequence->blocks()[whole];
+      std::memcpy(slot.sequence->blocks()[whole]->data(), begun.data(), begun.size());
+    }
+  }
+}
+
+void NetworkDevice::make_drafts(const Step& step, StepResult& out) {
+  std::vector<model::DraftRow> batch;
+  std::vector<std::size_t> places;  // in the plan
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
+    const Slot& slot = slots_[row.slot.value()];
+    if (slot.generation == row.generation && slot.part && slot.drew && slot.left() > 1) {
+      batch.push_back({.sequence = slot.sequence.get(), .token = slot.tokens.back()});
+      places.push_back(i);
+    }
+  }
+  if (batch.empty()) {
+    return;
+  }
+  const auto slot_of = [&](std::size_t of_batch) -> Slot& {
+    return slots_[step.plan.rows[places[of_batch]].slot.value()];
+  };
+  // With the noise of the draw that a draft foretells: it stands where both laws give one token.
+  const auto choose = [&](std::size_t of_batch, std::size_t k, std::span<const float> logits) {
+    const Slot& slot = slot_of(of_batch);
+    return static_cast<std::int32_t>(
+        draft_token(logits, slot.generation_of().sampling, slot.counts,
+                    {.seed = slot.request->seed,
+                     .choice = slot.generation_of().choice,
+                     .position = std::ssize(slot.tokens) + static_cast<std::int64_t>(k)}));
+  };
+  std::vector<model::DraftResult> drafted = network_.draft(batch, {.choose = choose});
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Slot& slot = slot_of(i);
+    slot.drafts = std::move(drafted[i].tokens);
+    slot.confidences = std::move(drafted[i].confidences);
+    out.rows[places[i]].confidences = slot.confidences;
+  }
 }
 
 }  // namespace galley::engine

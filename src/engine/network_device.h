@@ -34,7 +34,7 @@ struct NetworkDeviceOptions {
 class NetworkDevice final : public StepDevice {
  public:
   // `network` and `clock` outlive it, and nobody else uses the network meanwhile. Blocks get memory
-  // when they are used first.
+  // when they are used first; a request that there is none for fails.
   NetworkDevice(model::Network& network,
                 std::shared_ptr<const recipe::Tokenizer> tokenizer,
                 const Clock& clock,
@@ -55,14 +55,20 @@ class NetworkDevice final : public StepDevice {
 
   // On its thread.
   void start(const SlotStart& start);
+  [[nodiscard]] std::vector<std::uint8_t> verify_lengths(const StepPlan& plan);
   void forward(Step& step);
   void sample(Step& step, const SamplerPlan& plan);
   [[nodiscard]] SettledRow draw(Slot& slot, const PlannedRow& row, const Step& step);
   // Whether the draft behind `where` stands, for a benchmark; nothing where the draw decides.
   [[nodiscard]] std::optional<bool> injected(const Draw& where) const;
-  void keep_features(Slot& slot, const Step& step, std::size_t rows);
-  [[nodiscard]] std::vector<std::shared_ptr<kernels::Buffer>> buffers(
-      std::span<const cache::BlockId> blocks);
+  // The drafter's context: whose rows of the forward are final, all at once.
+  void keep_features(const Step& step);
+  void make_forks(const Step& step);
+  // Behind every row of the plan that wants them, all at once.
+  void make_drafts(const Step& step, StepResult& out);
+  using Buffers = std::vector<std::shared_ptr<kernels::Buffer>>;
+  [[nodiscard]] Result<Buffers> buffers(std::span<const cache::BlockId> blocks);
+  [[nodiscard]] bool add_blocks(Slot& slot, std::span<const cache::BlockId> blocks);
 
   model::Network& network_;
   const std::shared_ptr<const recipe::Tokenizer> tokenizer_;
@@ -71,6 +77,8 @@ class NetworkDevice final : public StepDevice {
   const int drafts_;
   std::vector<Slot> slots_;
   std::vector<std::shared_ptr<kernels::Buffer>> blocks_;  // by id; null: not used yet
+  bool out_of_memory_ = false;                            // a block was to get some
+  bool lost_told_ = false;
   std::deque<Step> steps_;  // launched; the front one is the next to be sampled
 
   Mutex mutex_;

@@ -236,6 +236,17 @@ Result<Sampled> sample(std::span<const float> logits,
   return sampled;
 }
 
+TokenId draft_token(std::span<const float> logits,
+                    const recipe::Sampling& sampling,
+                    const TokenCounts& counts,
+                    const Draw& draw) {
+  GALLEY_ASSERT(!logits.empty());
+  if (!check_finite(logits, draw.position)) {
+    return 0;
+  }
+  return choose(adjust(logits, sampling, counts), sampling, draw);
+}
+
 recipe::TokenLogprob with_text(const Sampled& sampled, const recipe::Tokenizer& tokenizer) {
   recipe::TokenLogprob out{.token = std::string(tokenizer.bytes(sampled.token)),
                            .logprob = sampled.logprob};

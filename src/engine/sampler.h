@@ -47,6 +47,14 @@ struct Sampled {
                                      const TokenCounts& counts,
                                      const Draw& draw);
 
+// The token that sample() would draw from these logits with the same noise; any token where one of
+// them is not finite. For drafts: the better the drafter knows the network, the more often its law
+// and the network's give the same token (engine/acceptance.h, exact mode).
+[[nodiscard]] TokenId draft_token(std::span<const float> logits,
+                                  const recipe::Sampling& sampling,
+                                  const TokenCounts& counts,
+                                  const Draw& draw);
+
 // As protocols want it.
 [[nodiscard]] recipe::TokenLogprob with_text(const Sampled& sampled,
                                              const recipe::Tokenizer& tokenizer);

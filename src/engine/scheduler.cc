@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <iterator>
+#include <limits>
 #include <ranges>
 #include <utility>
 
@@ -11,8 +12,9 @@
 
 namespace galley::engine {
 
-// A request from its submission to its end. In one of three lists: waiting_, running_, preempted_.
-// While it runs it has a slot and blocks; else it has neither.
+// A request from its submission to its end. In one of three lists: waiting_, running_, preempted_;
+// or it follows another that has the same prompt, to go on from there when that is computed. While
+// it runs it has a slot and blocks; else it has neither.
 struct Scheduler::Request {
   RequestId id;
   std::shared_ptr<const EngineRequest> request;
@@ -21,9 +23,10 @@ struct Scheduler::Request {
   TimeNs waiting_since;
   std::uint64_t order{};
 
-  std::vector<TokenId> tokens;         // prompt and settled answer; the newest is not fed yet
-  std::vector<cache::BlockKey> keys;   // of the first blocks of `tokens`
-  std::int64_t answered_at_start = 0;  // when it got its slot last
+  std::vector<TokenId> tokens;          // prompt and settled answer; the newest is not fed yet
+  std::vector<cache::BlockKey> keys;    // of the first blocks of `tokens`
+  std::vector<std::uint64_t> contents;  // likewise, whoever's they are
+  std::int64_t answered_at_start = 0;   // when it got its slot last
 
   struct Flying {
     StepId step;
@@ -39,8 +42,12 @@ struct Scheduler::Request {
   std::int64_t settled = 0;      // positions
   std::size_t published = 0;     // blocks
   std::vector<Flying> flying;
-  StepId last_step;      // newest launched with a row of it
-  bool started = false;  // its Started was given out
+  StepId last_step;                // newest launched with a row of it
+  bool has_drafts = false;         // its next row in decoding, unless it ends before
+  std::vector<float> confidences;  // newest known: of the drafts behind its newest token
+  bool started = false;            // its Started was given out
+  Request* leader = nullptr;
+  std::vector<Request*> followers;  // only while its prompt is not computed
 
   [[nodiscard]] const recipe::Generation& generation() const { return request->generation; }
   [[nodiscard]] std::int64_t prompt() const { return std::ssize(generation().prompt); }
@@ -66,11 +73,19 @@ struct Scheduler::Request {
   }
   [[nodiscard]] const cache::BlockKey& key(std::size_t block) {
     while (keys.size() <= block) {
-      const std::size_t begin = keys.size() * kBlockTokens;
-      keys.push_back(cache::next_key(keys.empty() ? root : keys.back(),
-                                     std::span(tokens).subspan(begin, kBlockTokens)));
+      keys.push_back(cache::next_key(keys.empty() ? root : keys.back(), block_tokens(keys.size())));
     }
     return keys[block];
+  }
+  [[nodiscard]] std::span<const TokenId> block_tokens(std::size_t block) const {
+    return std::span(tokens).subspan(block * kBlockTokens, kBlockTokens);
+  }
+  [[nodiscard]] std::uint64_t content(std::size_t block) {
+    while (contents.size() <= block) {
+      contents.push_back(
+          cache::content_of(contents.empty() ? 0 : contents.back(), block_tokens(contents.size())));
+    }
+    return contents[block];
   }
 };
 
@@ -97,9 +112,10 @@ void erase_one(std::vector<T>& list, const T& value) {
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
-      cache_(options.blocks),
+      cache_(options.blocks, [this](const cache::BlockKey& key) { history_.evicted(key); }),
       mean_answer_(static_cast<double>(options.growth_tokens)),
-      slots_(options.slots) {
+      slots_(options.slots),
+      draft_budget_(static_cast<std::size_t>(options.drafts)) {
   GALLEY_ASSERT(options.slots > 0);
   GALLEY_ASSERT(options.drafts >= 0);
   GALLEY_ASSERT(options.hit.keep_tokens > 0);
@@ -128,7 +144,7 @@ Result<RequestId> Scheduler::submit(std::shared_ptr<const EngineRequest> request
                             prompt, generation.max_tokens, options_.context_tokens),
                 "max_tokens");
   }
-  const std::size_t blocks = blocks_for(prompt + generation.max_tokens + options_.drafts);
+  const std::size_t blocks = blocks_at_most(generation);
   if (blocks > cache_.blocks()) {
     return fail(
         Code::kInvalidArgument,
@@ -154,7 +170,13 @@ Result<RequestId> Scheduler::submit(std::shared_ptr<const EngineRequest> request
   }
   deadlines_ += one->generation().deadline ? 1U : 0U;
   Request& added = *one;
-  waiting_.push_back(&added);
+  added.leader = leader_of(added);
+  if (added.leader != nullptr) {
+    added.leader->followers.push_back(&added);
+    ++following_;
+  } else {
+    waiting_.push_back(&added);
+  }
   requests_.emplace(added.id, std::move(one));
   return added.id;
 }
@@ -186,8 +208,6 @@ void Scheduler::preempt(RequestId request) {
 std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   expire(now);
   StepPlan plan{.id = StepId(next_step_)};
-  const std::size_t decoded = decoding();
-  plan.drafts = options_.drafts > 0 && (decoded == 0 || draft_switch_.drafts(decoded));
   plan_rows(plan, now);
   // Nothing runs, and nothing that is launched will free a block: somebody has to make room.
   while (plan.rows.empty() && flights_.empty() && retired_.empty() && preempt_one()) {
@@ -197,7 +217,8 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   if (plan.rows.empty()) {
     return std::nullopt;
   }
-  Flight flight{.id = plan.id, .decoding = decoded, .drafts = plan.drafts};
+  plan_drafts(plan);
+  Flight flight{.id = plan.id, .drafts = plan.drafts};
   flight.rows.reserve(plan.rows.size());
   for (const PlannedRow& row : plan.rows) {
     flight.rows.push_back({row.slot, row.generation, row.feed, row.draws});
@@ -225,11 +246,6 @@ void Scheduler::expire(TimeNs now) {
     end(*request,
         {.error = Error{.code = Code::kDeadlineExceeded, .what = "the request's time is over"}});
   }
-}
-
-std::size_t Scheduler::decoding() const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(running_, [](const Request* one) { return !one->prefills(); }));
 }
 
 // Rows in decoding first; then prompts that have begun; then new requests.
@@ -260,7 +276,7 @@ bool Scheduler::plan_decode(Request& request, StepPlan& plan) {
     return true;  // ends when the launched steps are settled
   }
   const auto drafts =
-      plan.drafts ? static_cast<int>(std::min<std::int64_t>(options_.drafts, left - 1)) : 0;
+      request.has_drafts ? static_cast<int>(std::min<std::int64_t>(options_.drafts, left - 1)) : 0;
   PlannedRow row{.drafts_max = drafts, .draws = true};
   const std::int64_t known =
       options_.defect == Defect::kReserveSettledOnly ? request.settled : request.high();
@@ -278,11 +294,46 @@ std::int64_t Scheduler::plan_chunk(Request& request, std::int64_t budget, StepPl
   const std::int64_t feed = chunk_tokens(request.fed, left, budget);
   request.fed += feed;
   add_row(request, {.feed = feed, .draws = feed == left}, plan);
+  if (feed == left) {
+    fork_followers(request, feed, plan);
+  }
   stats_.prefill_tokens += feed;
   tenant_of(request).served += kComputedWeight * static_cast<double>(std::max<std::int64_t>(
                                                      0, request.fed - request.charged));
   request.charged = std::max(request.charged, request.fed);
   return feed;
+}
+
+// What its rows in decoding verify, and whether those that draw get drafts. A draft that was made
+// is verified if the budget says so, whatever is decided here about the next ones.
+void Scheduler::plan_drafts(StepPlan& plan) {
+  if (options_.drafts == 0) {
+    return;
+  }
+  const auto gamma = static_cast<std::size_t>(options_.drafts);
+  std::vector<std::uint8_t> drafts;
+  std::vector<float> logits;
+  for (const PlannedRow& row : plan.rows) {
+    if (row.feed > 0) {
+      continue;
+    }
+    const std::vector<float>& known = slots_[row.slot.value()].owner->confidences;
+    drafts.push_back(static_cast<std::uint8_t>(row.drafts_max));
+    logits.insert(logits.end(), known.begin(), known.end());
+    logits.resize(drafts.size() * gamma, std::numeric_limits<float>::quiet_NaN());
+  }
+  const DraftBudget::Order order = draft_budget_.choose(drafts, logits);
+  plan.drafts = order.drafts;
+  plan.budget = order.budget;
+  if (plan.budget) {
+    const std::span<const double> temperatures = calibration().temperatures();
+    plan.temperatures.assign(temperatures.begin(), temperatures.end());
+  }
+  for (const PlannedRow& row : plan.rows) {
+    if (row.draws) {
+      slots_[row.slot.value()].owner->has_drafts = plan.drafts;
+    }
+  }
 }
 
 void Scheduler::add_row(Request& request, PlannedRow row, StepPlan& plan) {
@@ -358,6 +409,10 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
     }
     blocks.push_back(*block);
   }
+  std::optional<Missed> miss;
+  if (!request.started && std::ssize(blocks) < hit_max) {
+    miss = explain(request, blocks.size());
+  }
   std::int64_t hit = std::ssize(blocks) * kBlockTokens;
   const std::int64_t begin =
       options_.defect == Defect::kNoReplay ? hit : options_.hit.replay_begin(hit);
@@ -368,6 +423,10 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
     blocks.clear();
   };
   if (begin == 0) {  // all of it would be computed again
+    if (hit > 0 && !miss) {
+      miss = Missed{.told = {.reason = recipe::MissReason::kTooShort},
+                    .counted = &SchedulerStats::misses_too_short};
+    }
     give_back();
     hit = 0;
   }
@@ -383,12 +442,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
     blocks.push_back(*cache_.allocate());
   }
 
-  const SlotId slot = free_slots_.back();
-  free_slots_.pop_back();
-  Slot& place = slots_[slot.value()];
-  ++place.generation;
-  place.owner = &request;
-  request.slot = slot;
+  const Slot& place = take_slot(request);
   request.blocks = std::move(blocks);
   request.fed = request.settled = begin;
   request.prefill_end = std::ssize(request.tokens);
@@ -401,7 +455,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
       kCachedWeight * static_cast<double>(std::max<std::int64_t>(0, begin - request.charged));
   request.charged = std::max(request.charged, begin);
   stats_.hit_tokens += begin;
-  plan.starts.push_back({.slot = slot,
+  plan.starts.push_back({.slot = *request.slot,
                          .generation = place.generation,
                          .request = request.request,
                          .tokens = request.tokens,
@@ -410,11 +464,146 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
                          .write_floor = hit});
   if (!request.started) {
     request.started = true;
+    std::optional<recipe::CacheMiss> told;
+    if (miss) {
+      ++(stats_.*miss->counted);
+      told = miss->told;
+    }
     outputs_.push_back(
         {.request = request.id,
-         .started = recipe::Started{.prompt_tokens = request.prompt(), .cached_tokens = begin}});
+         .started = recipe::Started{
+             .prompt_tokens = request.prompt(), .cached_tokens = begin, .cache_miss = told}});
   }
   return true;
+}
+
+cache::BlockHistory::Entry Scheduler::entry(Request& request, std::size_t block) const {
+  return {.key = request.key(block),
+          .parent = block == 0 ? request.root : request.key(block - 1),
+          .content = request.content(block),
+          .tokens = request.block_tokens(block)};
+}
+
+// Why the prompt's `block` was not found. Who else has it is no client's business.
+Scheduler::Missed Scheduler::explain(Request& request, std::size_t block) const {
+  const cache::BlockHistory::Reason reason = history_.explain(entry(request, block));
+  const auto token = static_cast<std::int64_t>(block * kBlockTokens + reason.tokens);
+  using recipe::MissReason;
+  switch (reason.miss) {
+    case cache::Miss::kDifferent:
+      return {{MissReason::kDifferent, token}, &SchedulerStats::misses_different};
+    case cache::Miss::kEvicted:
+      return {{MissReason::kEvicted, token}, &SchedulerStats::misses_evicted};
+    case cache::Miss::kOtherScope:
+      return {{MissReason::kNotStored, token}, &SchedulerStats::misses_other_scope};
+    case cache::Miss::kNotStored:
+      break;
+  }
+  return {{MissReason::kNotStored, token}, &SchedulerStats::misses_not_stored};
+}
+
+Scheduler::Slot& Scheduler::take_slot(Request& request) {
+  const SlotId slot = free_slots_.back();
+  free_slots_.pop_back();
+  Slot& place = slots_[slot.value()];
+  ++place.generation;
+  place.owner = &request;
+  request.slot = slot;
+  return place;
+}
+
+// ---- forks ----------------------------------------------------------------------------------
+
+// Who computes the very prompt of `request`, or is going to, and is served no later. Null: nobody.
+Scheduler::Request* Scheduler::leader_of(const Request& request) const {
+  const auto leads = [&](const Request* one) {
+    return one != &request && one->answered() == 0 && (!one->slot || one->prefills()) &&
+           one->root == request.root && one->priority <= request.priority &&
+           one->generation().prompt == request.generation().prompt;
+  };
+  for (const auto* const list : {&running_, &waiting_}) {
+    const auto found = std::ranges::find_if(*list, leads);
+    if (found != list->end()) {
+      return *found;
+    }
+  }
+  return nullptr;
+}
+
+// `leader` has the end of its prompt, `feed` tokens, in the plan's last row. Who follows draws
+// there, too; who finds no room waits like anybody.
+void Scheduler::fork_followers(Request& leader, std::int64_t feed, StepPlan& plan) {
+  const std::size_t row = plan.rows.size() - 1;
+  while (!leader.followers.empty()) {
+    Request& follower = *leader.followers.front();
+    if (!fork(follower, leader, plan)) {
+      break;
+    }
+    leader.followers.erase(leader.followers.begin());
+    follower.leader = nullptr;
+    --following_;
+    follower.settled = leader.prefill_end - feed;
+    running_.push_back(&follower);
+    ++stats_.forks;
+    add_row(follower, {.feed = feed, .draws = true, .fork_of = row}, plan);
+  }
+  release_followers(leader);
+}
+
+// Whole blocks of the prompt are the leader's, the rest its own. Slot and blocks at once, or
+// nothing.
+bool Scheduler::fork(Request& follower, const Request& leader, StepPlan& plan) {
+  Tenant& tenant = tenant_of(follower);
+  const bool tenant_full =
+      options_.tenant_slots_max > 0 && tenant.running >= options_.tenant_slots_max;
+  const auto shared = static_cast<std::size_t>(follower.prompt() / kBlockTokens);
+  const std::int64_t most = follower.prompt() + follower.generation().max_tokens + options_.drafts;
+  const std::size_t missing =
+      blocks_for(std::min(follower.prompt() + 1 + options_.drafts, most)) - shared;
+  if (free_slots_.empty() || tenant_full || missing + growth_blocks() > cache_.available()) {
+    return false;
+  }
+  follower.blocks.assign(leader.blocks.begin(),
+                         leader.blocks.begin() + static_cast<std::ptrdiff_t>(shared));
+  std::ranges::for_each(follower.blocks, [&](cache::BlockId block) { cache_.share(block); });
+  for (std::size_t i = 0; i < missing; ++i) {
+    follower.blocks.push_back(*cache_.allocate());
+  }
+  const Slot& place = take_slot(follower);
+  follower.fed = follower.prefill_end = follower.prompt();
+  follower.published = leader.published;
+  follower.answered_at_start = 0;
+  ++tenant.running;
+  tenant.served += kCachedWeight * static_cast<double>(follower.prompt());
+  follower.charged = follower.prompt();
+  stats_.hit_tokens += follower.prompt();
+  plan.starts.push_back({.slot = *follower.slot,
+                         .generation = place.generation,
+                         .request = follower.request,
+                         .tokens = follower.tokens,
+                         .blocks = follower.blocks,
+                         .begin = follower.prompt(),
+                         .write_floor = static_cast<std::int64_t>(shared) * kBlockTokens});
+  follower.started = true;
+  outputs_.push_back({.request = follower.id,
+                      .started = recipe::Started{.prompt_tokens = follower.prompt(),
+                                                 .cached_tokens = follower.prompt()}});
+  return true;
+}
+
+// They wait like anybody, but the first of them may lead the others.
+void Scheduler::release_followers(Request& leader) {
+  Request* first = nullptr;
+  for (Request* const follower : std::exchange(leader.followers, {})) {
+    follower->leader = first;
+    if (first != nullptr) {
+      first->followers.push_back(follower);
+      continue;
+    }
+    first = follower;
+    --following_;
+    waiting_.push_back(first);
+  }
 }
 
 // What running requests will probably need soon. How long an answer still gets does not depend much
@@ -484,6 +673,7 @@ Result<void> Scheduler::settle(const StepResult& result) {
     }
     GALLEY_CHECK_OK(settle_row(*request, planned, row));
   }
+  withdraw(result.lost_blocks);
   note_speed(flight, result);
   if (!tenants_.empty()) {
     const auto served = std::views::values(tenants_) | std::views::transform(&Tenant::served);
@@ -508,11 +698,18 @@ Result<void> Scheduler::settle_row(Request& request,
   request.settled += planned.feed > 0 ? planned.feed : answered;
   request.tokens.insert(request.tokens.end(), row.tokens.begin(), row.tokens.end());
   stats_.answer_tokens += answered;
+  stats_.drafts += row.drafts;
   stats_.drafts_verified += row.drafts_verified;
   stats_.drafts_accepted += row.drafts_accepted;
   tenant_of(request).served += kAnsweredWeight * static_cast<double>(answered);
   request.charged += answered;
   publish(request, std::min(request.settled, std::ssize(request.tokens)));
+  // The last drafts of an answer are cut off by its end, which says nothing about them.
+  if (planned.draws && !row.finish) {
+    draft_budget_.observe_row(request.confidences, static_cast<std::size_t>(row.drafts_verified),
+                              static_cast<std::size_t>(row.drafts_accepted));
+    request.confidences = row.confidences;
+  }
   if (row.finish) {
     end(request, {.tokens = row.tokens, .logprobs = row.logprobs, .finish = row.finish});
   } else if (answered > 0) {
@@ -521,28 +718,54 @@ Result<void> Scheduler::settle_row(Request& request,
   return {};
 }
 
+std::size_t Scheduler::blocks_at_most(const recipe::Generation& generation) const {
+  return blocks_for(std::ssize(generation.prompt) + generation.max_tokens + options_.drafts);
+}
+
+// Who would not fit the pool alone any more could wait for ever.
+void Scheduler::withdraw(std::span<const cache::BlockId> blocks) {
+  if (blocks.empty()) {
+    return;
+  }
+  cache_.withdraw(blocks);
+  std::vector<Request*> hopeless;
+  for (const auto& [id, request] : requests_) {
+    if (blocks_at_most(request->generation()) > cache_.blocks()) {
+      hopeless.push_back(request.get());
+    }
+  }
+  std::ranges::sort(hopeless, {}, &Request::id);
+  for (Request* const request : hopeless) {
+    end(*request,
+        {.error = Error{.code = Code::kUnavailable,
+                        .what = "the machine has no memory for so many blocks of cache"}});
+  }
+}
+
 // Of steps that only decode: what prompts take beside them would hide the difference.
 void Scheduler::note_speed(const Flight& flight, const StepResult& result) {
   if (options_.drafts == 0) {
     return;
   }
   stats_.plain_steps += flight.drafts ? 0 : 1;
-  std::int64_t tokens = 0;
-  for (std::size_t i = 0; i < flight.rows.size(); ++i) {
-    if (flight.rows[i].feed > 0) {
-      draft_switch_.skip(flight.drafts);
-      return;
-    }
-    tokens += std::ssize(result.rows[i].tokens);
+  const bool decodes =
+      std::ranges::all_of(flight.rows, [](const FlightRow& row) { return row.feed == 0; });
+  if (decodes && result.tokens > 0) {
+    draft_budget_.observe_step({.rows = flight.rows.size(),
+                                .tokens = result.tokens,
+                                .drafted = flight.drafts,
+                                .forward = result.forward,
+                                .sampler = result.sampler});
   }
-  draft_switch_.observe(flight.decoding, flight.drafts, tokens, result.time);
 }
 
 // Makes the whole blocks below `tokens` known.
 void Scheduler::publish(Request& request, std::int64_t tokens) {
   const auto whole = static_cast<std::size_t>(tokens / kBlockTokens);
   for (; request.published < whole; ++request.published) {
-    cache_.publish(request.blocks[request.published], request.key(request.published));
+    if (cache_.publish(request.blocks[request.published], request.key(request.published))) {
+      history_.published(entry(request, request.published));
+    }
   }
 }
 
@@ -593,7 +816,10 @@ void Scheduler::take_back(Request& request) {
   if (options_.defect == Defect::kFreeAtEnd) {
     reclaim();
   }
+  release_followers(request);
   request.flying.clear();
+  request.has_drafts = false;
+  request.confidences.clear();
   request.fed = request.settled = request.prefill_end = 0;
   request.published = 0;
   --tenant_of(request).running;
@@ -611,6 +837,11 @@ void Scheduler::end(Request& request, Output last) {
   if (finished) {
     mean_answer_ += kMeanAnswerStep * (static_cast<double>(request.answered()) - mean_answer_);
   }
+  if (request.leader != nullptr) {
+    erase_one(request.leader->followers, &request);
+    --following_;
+  }
+  release_followers(request);
   if (request.slot) {
     take_back(request);
   }

@@ -6,15 +6,18 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
+#include "cache/block_history.h"
 #include "cache/prefix_cache.h"
 #include "engine/defect.h"
-#include "engine/draft_switch.h"
+#include "engine/draft_budget.h"
 #include "engine/policy.h"
 #include "engine/step.h"
 #include "model/plan.h"
@@ -57,12 +60,20 @@ struct SchedulerStats {
   std::int64_t stalled_rows{};  // left out of a step for want of a block
   std::int64_t ended{};         // finished, failed or cancelled
   std::int64_t preemptions{};
+  std::int64_t forks{};  // requests that went on from another's prompt
+  // Requests that the cache had less for than it might have, by why; once each.
+  std::int64_t misses_not_stored{};
+  std::int64_t misses_different{};
+  std::int64_t misses_evicted{};
+  std::int64_t misses_other_scope{};  // another tenant or user has it
+  std::int64_t misses_too_short{};    // what was found would be computed again
   std::int64_t hit_tokens{};       // not fed, of admissions: again when a preempted one comes back
   std::int64_t prefill_tokens{};   // fed, likewise
   std::int64_t answer_tokens{};    // settled
   std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
-  std::int64_t plain_steps{};      // without drafts, although the device has a drafter
-  std::int64_t drafts_verified{};  // of rows somebody wanted
+  std::int64_t plain_steps{};      // that drafted nothing, although the device has a drafter
+  std::int64_t drafts{};           // there were, for rows somebody wanted
+  std::int64_t drafts_verified{};  // of these: the others were over the budget
   std::int64_t drafts_accepted{};
 };
 
@@ -103,10 +114,18 @@ class Scheduler {
 
   [[nodiscard]] std::vector<Output> take_outputs();
   [[nodiscard]] std::size_t launched() const { return flights_.size(); }  // steps, not settled
-  [[nodiscard]] std::size_t waiting() const { return waiting_.size() + preempted_.size(); }
+  [[nodiscard]] std::size_t waiting() const {
+    return waiting_.size() + preempted_.size() + following_;
+  }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
   [[nodiscard]] const cache::PrefixCache& cache() const { return cache_; }
+  // What drafts were worth so far. Whoever has a thread to spare fits its confidences anew when
+  // that is due, and says what came of it.
+  [[nodiscard]] const Calibration& calibration() const { return draft_budget_.calibration(); }
+  void set_temperatures(std::vector<double> temperatures) {
+    draft_budget_.set_temperatures(std::move(temperatures));
+  }
   // Settled and highest possible length of a running request; for checks.
   struct Bounds {
     std::int64_t settled{};
@@ -131,7 +150,6 @@ class Scheduler {
   struct Flight {
     StepId id;
     std::vector<FlightRow> rows;
-    std::size_t decoding{};  // requests, when it was planned
     bool drafts{};
   };
   struct Retired {
@@ -140,8 +158,8 @@ class Scheduler {
   };
 
   void expire(TimeNs now);
-  [[nodiscard]] std::size_t decoding() const;
   void plan_rows(StepPlan& plan, TimeNs now);
+  void plan_drafts(StepPlan& plan);
   void note_speed(const Flight& flight, const StepResult& result);
   [[nodiscard]] bool plan_decode(Request& request, StepPlan& plan);
   [[nodiscard]] std::int64_t plan_chunk(Request& request, std::int64_t budget, StepPlan& plan);
@@ -153,6 +171,19 @@ class Scheduler {
                              std::int64_t tokens,
                              std::vector<cache::BlockId>& added);
   void add_row(Request& request, PlannedRow row, StepPlan& plan);
+  [[nodiscard]] Request* leader_of(const Request& request) const;
+  void fork_followers(Request& leader, std::int64_t feed, StepPlan& plan);
+  [[nodiscard]] bool fork(Request& follower, const Request& leader, StepPlan& plan);
+  void release_followers(Request& leader);
+  [[nodiscard]] std::size_t blocks_at_most(const recipe::Generation& generation) const;
+  void withdraw(std::span<const cache::BlockId> blocks);
+  [[nodiscard]] cache::BlockHistory::Entry entry(Request& request, std::size_t block) const;
+  struct Missed {
+    recipe::CacheMiss told;
+    std::int64_t SchedulerStats::* counted{};
+  };
+  [[nodiscard]] Missed explain(Request& request, std::size_t block) const;
+  Slot& take_slot(Request& request);
 
   [[nodiscard]] Result<void> settle_row(Request& request,
                                         const FlightRow& planned,
@@ -165,11 +196,13 @@ class Scheduler {
   void end(Request& request, Output last);
 
   const SchedulerOptions options_;
-  cache::PrefixCache cache_;
+  cache::BlockHistory history_;
+  cache::PrefixCache cache_;  // tells the above
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Request*> running_;          // in order of admission
   std::vector<Request*> waiting_;          // never ran; in order of arrival
   std::vector<Request*> preempted_;        // the first one goes before all that wait
+  std::size_t following_ = 0;              // that wait for another's prompt, in none of these lists
   std::map<std::string, Tenant> tenants_;  // with a request
   double served_floor_ = 0;                // a new tenant's share begins at
   double mean_answer_;                     // tokens, of the answers that finished last
@@ -178,7 +211,7 @@ class Scheduler {
   std::deque<Flight> flights_;  // launched and not settled, oldest first
   std::vector<Retired> retired_;
   std::vector<Output> outputs_;
-  DraftSwitch draft_switch_;
+  DraftBudget draft_budget_;
   std::size_t deadlines_ = 0;  // requests with one
   std::uint64_t next_request_ = 1;
   std::uint64_t next_step_ = 1;

@@ -184,7 +184,16 @@ class SingleSequenceSource::Run {
     const std::int64_t left = generation_.max_tokens - answer_tokens_;
     model::DraftResult drafts;
     if (drafting_ && left > 1) {
-      drafts = network_.draft(*sequence_, next_);
+      const model::DraftRow behind{.sequence = sequence_.get(), .token = next_};
+      const auto choose = [&](std::size_t, std::size_t k, std::span<const float> logits) {
+        return static_cast<std::int32_t>(draft_token(
+            logits, generation_.sampling, counts_,
+            {.seed = job_.seed(),
+             .choice = generation_.choice,
+             .position =
+                 std::ssize(generation_.prompt) + answer_tokens_ + static_cast<std::int64_t>(k)}));
+      };
+      drafts = std::move(network_.draft({&behind, 1}, {.choose = choose}).front());
       const auto useful =
           std::min(std::ssize(drafts.tokens), static_cast<std::ptrdiff_t>(left - 1));
       fed.insert(fed.end(), drafts.tokens.begin(), drafts.tokens.begin() + useful);

@@ -160,6 +160,48 @@ TEST(SingleSequence, AcceptedDraftsSaveStepsAndChangeNothing) {
   fs::remove_all(folder);
 }
 
+// Of one model's answer at temperature 1, position by position: a first draft made with the noise
+// of the draw that it foretells is right more often than the likeliest token is.
+TEST(SingleSequence, DraftsFollowTheNoiseOfTheDraw) {
+  const auto device = kernels::create_cpu_device(1);
+  const auto network =
+      model::Network::load(fs::path(GALLEY_TESTS_DIR) / "../models/mini-test", *device, {}).value();
+  const auto sequence = network->new_sequence();
+  const recipe::Sampling sampling{.temperature = 1.0F};
+  const auto draw_at = [](std::int64_t position) {
+    return Draw{.seed = Seed(3), .choice = 0, .position = position};
+  };
+  std::vector<std::int32_t> fed{5, 6, 7};
+  int coupled = 0;
+  int likeliest = 0;
+  constexpr int kPositions = 300;
+  for (int i = 0; i < kPositions; ++i) {
+    const std::int64_t begin = sequence->length();
+    const model::SequenceRows part{.sequence = sequence.get(), .tokens = fed};
+    const model::ForwardResult result = network->forward({&part, 1}, {.logits_tail = 1}).value();
+    network->draft_context(*sequence, result.features, begin);
+    const std::int64_t length = sequence->length();
+    const TokenId next = sample(result.logits, sampling, {}, draw_at(length))->token;
+    const model::DraftRow row{.sequence = sequence.get(), .token = static_cast<std::int32_t>(next)};
+    const auto choose = [&](std::size_t, std::size_t k, std::span<const float> logits) {
+      return static_cast<std::int32_t>(
+          draft_token(logits, sampling, {}, draw_at(length + 1 + static_cast<std::int64_t>(k))));
+    };
+    const auto drafted = network->draft({&row, 1}, {.choose = choose}).front().tokens.front();
+    const auto greedy = network->draft(*sequence, row.token).tokens.front();
+    fed = {row.token};
+    // What comes: the network behind `next`, on a sequence that is taken back again.
+    const model::SequenceRows ahead{.sequence = sequence.get(), .tokens = fed};
+    const auto logits = network->forward({&ahead, 1}, {.logits_tail = 1}).value().logits;
+    sequence->truncate(length);
+    const auto after =
+        static_cast<std::int32_t>(sample(logits, sampling, {}, draw_at(length + 1))->token);
+    coupled += drafted == after ? 1 : 0;
+    likeliest += greedy == after ? 1 : 0;
+  }
+  EXPECT_GT(coupled, likeliest + kPositions / 20) << likeliest;
+}
+
 // The drafter's last layer of zeros makes every chance one half; every draft is right.
 TEST(SingleSequence, ConfidencesAreComparedWithWhatCame) {
   const fs::path folder = patched(

@@ -155,6 +155,14 @@ std::vector<std::uint8_t> allocate(std::span<const RankedDraft> ranked,
   return lengths;
 }
 
+std::vector<std::uint8_t> verify_lengths(const DraftBatch& batch,
+                                         std::optional<std::size_t> budget) {
+  if (!budget) {
+    return {batch.drafts.begin(), batch.drafts.end()};
+  }
+  return allocate(rank(batch), batch.rows(), *budget);
+}
+
 Budget choose_budget(std::span<const RankedDraft> ranked,
                      std::size_t rows,
                      const StepCost& cost,

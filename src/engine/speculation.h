@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,10 @@ struct RankedDraft {
 [[nodiscard]] std::vector<std::uint8_t> allocate(std::span<const RankedDraft> ranked,
                                                  std::size_t rows,
                                                  std::size_t budget);
+
+// How many drafts of each row a step verifies: all, or the `budget` most likely to survive.
+[[nodiscard]] std::vector<std::uint8_t> verify_lengths(const DraftBatch& batch,
+                                                       std::optional<std::size_t> budget);
 
 enum class BudgetSearch : std::uint8_t {
   // The best budget of all. Step times are a staircase, so the first hill need not be the highest.

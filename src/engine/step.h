@@ -45,21 +45,33 @@ struct SlotStart {
 };
 
 // One request's part of a step. In prefill it feeds `feed` of the slot's tokens; in decoding the
-// token drawn last, and at most `drafts_max` drafts behind it.
+// token drawn last, and at most `drafts_max` drafts behind it. A fork feeds nothing: it draws
+// behind the row whose prompt it shares, and goes on from there with that slot's state and blocks
+// as they are then. What it has of a block that is not whole is a copy.
 struct PlannedRow {
   SlotId slot;
   std::uint32_t generation{};
   std::int64_t feed{};  // 0: decoding
   int drafts_max{};
   bool draws{};  // the sampler draws behind its last token: not in a chunk that others follow
+  std::optional<std::size_t> fork_of;  // place in the plan of a row before, with as much `feed`
   std::vector<cache::BlockId> blocks;  // added to the slot's table
 };
+
+// What a fork is told when the row whose prompt it shares did not get there.
+[[nodiscard]] inline Error lost_prompt() {
+  return {.code = Code::kUnavailable, .what = "the request that computed this prompt has failed"};
+}
 
 struct StepPlan {
   StepId id;
   std::vector<SlotStart> starts;
   std::vector<PlannedRow> rows;
-  bool drafts{};  // its sampler drafts for the step behind it
+  // Drafts that it verifies, of all rows together: those most likely to stand, by the confidences
+  // of these very drafts, which the device knows and the host does not yet. Nothing: all there are.
+  std::optional<std::size_t> budget;
+  std::vector<double> temperatures;  // [gamma]: of those confidences, with a budget
+  bool drafts{};                     // its sampler drafts for the step behind it
 };
 
 // Made from settled state only.
@@ -76,14 +88,21 @@ struct SettledRow {
   std::vector<recipe::TokenLogprob> logprobs;  // one a token, where asked for
   std::optional<recipe::SourceFinish> finish;
   std::optional<Error> error;
+  int drafts{};  // there were for it
   int drafts_verified{};
   int drafts_accepted{};
+  // Of the drafts made behind its last token, before the sigmoid: one each, or none at all.
+  std::vector<float> confidences;
 };
 
 struct StepResult {
   StepId id;
   std::vector<SettledRow> rows;  // one a planned row, in order; a no-op row has no tokens
-  Duration time{};               // on the device
+  std::int64_t tokens{};         // that its forward fed
+  Duration forward{};            // times on the device
+  Duration sampler{};            // drafting, too
+  // There is no memory for them, as turned out when one was to be used; nothing was ever in them.
+  std::vector<cache::BlockId> lost_blocks;
 };
 
 // Runs what is launched in order: the forward of step 1, its sampler, the forward of step 2, ...

@@ -1,6 +1,7 @@
 #include "engine/step_cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fmt/core.h>
 #include <numeric>
@@ -25,6 +26,16 @@ double middle(std::span<const double> sorted) {
 
 bool is_duration(double seconds) {
   return std::isfinite(seconds) && seconds >= 0.0;
+}
+
+// The largest token count that shares a learnt point with `tokens`.
+std::int64_t place_of(std::int64_t tokens) {
+  if (tokens <= LearntCurve::kExactMax) {
+    return tokens;
+  }
+  const auto last = static_cast<std::uint64_t>(tokens) - 1;
+  const unsigned low = static_cast<unsigned>(std::bit_width(last)) - 3;
+  return static_cast<std::int64_t>(((last >> low) + 1) << low);
 }
 
 std::optional<StepPoint> point_of(const Json& json) {
@@ -132,7 +143,7 @@ Result<StepCurve> parse_step_curve(std::string_view text,
   return curve;
 }
 
-Result<Theta> Theta::create(std::vector<StepPoint> points) {
+Result<Theta> Theta::create(std::vector<StepPoint> points, bool padded) {
   std::ranges::sort(points, {}, &StepPoint::graph);
   double slowest = 0.0;
   std::int64_t before = 0;
@@ -151,12 +162,13 @@ Result<Theta> Theta::create(std::vector<StepPoint> points) {
   }
   Theta theta;
   theta.points_ = std::move(points);
+  theta.padded_ = padded;
   return theta;
 }
 
 std::int64_t Theta::graph_of(std::int64_t tokens) const {
   const auto found = std::ranges::lower_bound(points_, tokens, {}, &StepPoint::graph);
-  return found == points_.end() ? tokens : found->graph;
+  return !padded_ || found == points_.end() ? tokens : found->graph;
 }
 
 double Theta::seconds(std::int64_t graph) const {
@@ -165,13 +177,59 @@ double Theta::seconds(std::int64_t graph) const {
   }
   const auto found = std::ranges::lower_bound(points_, graph, {}, &StepPoint::graph);
   if (found != points_.end()) {
-    return found->seconds;
+    if (padded_ || found == points_.begin()) {
+      return found->seconds;
+    }
+    const StepPoint& below = *(found - 1);
+    const double share =
+        static_cast<double>(graph - below.graph) / static_cast<double>(found->graph - below.graph);
+    return below.seconds + share * (found->seconds - below.seconds);
   }
   // One point alone gives a line through the origin: more cannot be known.
   const StepPoint last = points_.back();
   const StepPoint left = points_.size() > 1 ? points_[points_.size() - 2] : StepPoint{};
   const double rise = (last.seconds - left.seconds) / static_cast<double>(last.graph - left.graph);
   return last.seconds + rise * static_cast<double>(graph - last.graph);
+}
+
+void LearntCurve::observe(std::int64_t tokens, double seconds) {
+  GALLEY_ASSERT(tokens > 0);
+  if (!is_duration(seconds)) {
+    return;
+  }
+  ++steps_;
+  std::erase_if(by_tokens_,
+                [&](const auto& one) { return steps_ - one.second.newest > kForgotten; });
+  Times& times = by_tokens_[place_of(tokens)];
+  times.newest = steps_;
+  const StepPoint here{.graph = tokens, .seconds = seconds};
+  if (times.ring.size() < kRemembered) {
+    times.ring.push_back(here);
+  } else {
+    times.ring[times.next] = here;
+    times.next = (times.next + 1) % kRemembered;
+  }
+}
+
+std::vector<StepPoint> LearntCurve::points() const {
+  std::vector<StepPoint> out;
+  for (const auto& [_, times] : by_tokens_) {
+    if (times.ring.size() < kSamplesMin) {
+      continue;
+    }
+    std::int64_t tokens = 0;
+    std::vector<double> seconds;
+    for (const StepPoint& one : times.ring) {
+      tokens += one.graph;
+      seconds.push_back(one.seconds);
+    }
+    out.push_back(
+        {.graph = tokens / std::ssize(times.ring), .seconds = median(std::move(seconds))});
+  }
+  if (out.size() < 2) {
+    out.clear();
+  }
+  return out;
 }
 
 void ContextSlope::observe(std::int64_t graph, double seconds_over) {
@@ -237,17 +295,32 @@ Result<StepCost> StepCost::create(StepCurve curve) {
                 "budget_seconds");
   }
   StepCost cost;
-  GALLEY_TRY(cost.theta_, Theta::create(std::move(curve.points)));
+  GALLEY_TRY(cost.theta_, Theta::create(std::move(curve.points), curve.padded));
   cost.budget_seconds_ = curve.budget_seconds;
   return cost;
 }
 
+StepCost StepCost::learning() {
+  StepCost cost;
+  cost.learnt_.emplace();
+  return cost;
+}
+
 double StepCost::seconds(std::int64_t rows, std::int64_t tokens) const {
+  return forward_seconds(tokens) + sampler_.value(rows);
+}
+
+double StepCost::forward_seconds(std::int64_t tokens) const {
   const std::int64_t graph = graph_of(tokens);
-  return theta_.seconds(graph) + slope_.value() * static_cast<double>(graph) + sampler_.value(rows);
+  return theta_.seconds(graph) + slope_.value() * static_cast<double>(graph);
 }
 
 void StepCost::observe_forward(std::int64_t tokens, double seconds) {
+  if (learnt_) {
+    learnt_->observe(tokens, seconds);
+    theta_ = Theta::create(learnt_->points(), false).value();  // its points are never wrong
+    return;
+  }
   const std::int64_t graph = graph_of(tokens);
   slope_.observe(graph, seconds - theta_.seconds(graph));
 }

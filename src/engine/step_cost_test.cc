@@ -66,6 +66,68 @@ TEST(ThetaTest, NothingMeasured) {
   EXPECT_EQ(Theta().seconds(7), 0.0);
 }
 
+TEST(ThetaTest, WithoutPaddingTimesLieOnLines) {
+  const Theta theta = Theta::create({{2, 4.0}, {6, 8.0}}, false).value();
+  EXPECT_EQ(theta.graph_of(3), 3);
+  EXPECT_DOUBLE_EQ(theta.seconds(1), 4.0);
+  EXPECT_DOUBLE_EQ(theta.seconds(2), 4.0);
+  EXPECT_DOUBLE_EQ(theta.seconds(3), 5.0);
+  EXPECT_DOUBLE_EQ(theta.seconds(6), 8.0);
+  EXPECT_DOUBLE_EQ(theta.seconds(10), 12.0);
+}
+
+TEST(LearntCurveTest, HasThePointsThatStepsWereAt) {
+  LearntCurve curve;
+  const auto feed = [&](std::int64_t tokens, double seconds, std::size_t times) {
+    for (std::size_t i = 0; i < times; ++i) {
+      curve.observe(tokens, seconds);
+    }
+  };
+  feed(1, 1.0, 100);
+  EXPECT_TRUE(curve.points().empty());  // one says nothing of a token more
+  feed(6, 2.0, LearntCurve::kSamplesMin - 1);
+  curve.observe(6, kInfinity);
+  curve.observe(6, -1.0);
+  EXPECT_TRUE(curve.points().empty());
+  feed(6, 2.0, 1);
+  EXPECT_EQ(curve.points(), (std::vector<StepPoint>{{1, 1.0}, {6, 2.0}}));
+  feed(6, 7.0, LearntCurve::kRemembered / 2 + 1);  // a median
+  EXPECT_EQ(curve.points().back(), (StepPoint{6, 7.0}));
+  // 21 to 24 share a point.
+  for (const std::int64_t tokens : {21, 22, 23, 24, 20, 25}) {
+    feed(tokens, static_cast<double>(tokens), 2);
+  }
+  EXPECT_EQ(curve.points().size(), 3U);
+  EXPECT_EQ(curve.points().back().graph, 22);
+}
+
+TEST(LearntCurveTest, ForgetsWhatNoStepIsAt) {
+  LearntCurve curve;
+  for (std::size_t i = 0; i < LearntCurve::kSamplesMin; ++i) {
+    curve.observe(3, 1.0);
+    curve.observe(1, 1.0);
+  }
+  EXPECT_EQ(curve.points().size(), 2U);
+  for (std::int64_t i = 0; i < LearntCurve::kForgotten; ++i) {
+    curve.observe(1, 1.0);
+  }
+  EXPECT_TRUE(curve.points().empty());
+}
+
+TEST(StepCostTest, LearnsWithoutAMeasuredCurve) {
+  StepCost cost = StepCost::learning();
+  EXPECT_FALSE(cost.measured());
+  for (int i = 0; i < 20; ++i) {
+    cost.observe_forward(2, 1.0);
+    cost.observe_forward(12, 2.0);
+    cost.observe_sampler(2, 0.5);
+  }
+  EXPECT_TRUE(cost.measured());
+  EXPECT_DOUBLE_EQ(cost.forward_seconds(7), 1.5);
+  EXPECT_DOUBLE_EQ(cost.seconds(2, 7), 2.0);
+  EXPECT_EQ(cost.graph_of(7), 7);
+}
+
 TEST(ContextSlopeTest, IsTheMedianOfTheGraphsMedians) {
   ContextSlope slope;
   const auto feed = [&](std::int64_t graph, double seconds_a_token, int times) {

@@ -156,7 +156,7 @@ TEST_F(BatchRunTest, ABadLineFailsAloneInItsProtocolsForm) {
            line("model", kChat, R"({"model":"gpt-9","messages":[{"role":"user","content":"x"}]})") +
            line("stream", kMessages, messages_body("x", R"(,"stream":true)")) +
            line("long", kChat, chat_body(R"(, "max_tokens": 10)", std::string(20'000, 'x'))) +
-           line("good", kChat, chat_body()) + line("n", kChat, chat_body(R"(, "n": 2)")));
+           line("good", kChat, chat_body()) + line("n", kChat, chat_body(R"(, "n": 17)")));
   ASSERT_TRUE(done.has_value()) << to_string(done.error());
   EXPECT_EQ(done->answered, 7U);
   EXPECT_EQ(done->succeeded, 1U);
@@ -172,13 +172,18 @@ TEST_F(BatchRunTest, ABadLineFailsAloneInItsProtocolsForm) {
   EXPECT_EQ(status(answers.at("model")), 400);
   EXPECT_EQ(status(answers.at("long")), 400);
   EXPECT_EQ(*openai("long").find("code")->string(), "context_length_exceeded");
-  EXPECT_EQ(status(answers.at("n")), 501);
+  EXPECT_EQ(status(answers.at("n")), 400);
   EXPECT_EQ(status(answers.at("good")), 200);
   EXPECT_EQ(status(answers.at("stream")), 400);
   const Json& anthropic = *answers.at("stream").find("body");
   EXPECT_EQ(*anthropic.find("type")->string(), "error");
   EXPECT_EQ(*anthropic.find("error")->find("message")->string(),
             "stream: `stream` is not supported in a batch");
+}
+
+TEST_F(BatchRunTest, ALineMayAskForSeveralChoices) {
+  const auto answers = echo(line("a", kChat, chat_body(R"(, "n": 3)")));
+  EXPECT_EQ(answers.at("a").find("body")->find("choices")->array()->size(), 3U);
 }
 
 TEST_F(BatchRunTest, WhatHasNoEffectIsNoted) {

@@ -14,11 +14,6 @@ namespace {
 
 // What no token source can do. Whatever else one cannot, it refuses itself.
 Result<void> refuse_unsupported(const recipe::Request& request) {
-  if (request.sampling.n > 1) {
-    return fail(Code::kUnimplemented,
-                fmt::format("n = {} is not supported by this server, only 1", request.sampling.n),
-                "n");
-  }
   if (request.previous_response_id) {
     return fail(Code::kUnimplemented,
                 "this server keeps no responses: send the whole conversation as `input`",

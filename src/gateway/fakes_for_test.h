@@ -126,6 +126,7 @@ class ManualSource final : public recipe::TokenSource {
     const MutexLock lock(mutex_);
     last = std::move(generation);
     sink_ = &sink;
+    sinks.push_back(&sink);
     changed_.notify_all();
     return std::make_unique<Active>(*this);
   }
@@ -156,6 +157,7 @@ class ManualSource final : public recipe::TokenSource {
   }
 
   recipe::Generation last;
+  std::vector<recipe::TokenSink*> sinks;  // of all generations
   std::optional<Error> refusal;
   bool is_ready = true;
 

@@ -1,5 +1,7 @@
 #include "gateway/generation_reply.h"
 
+#include <algorithm>
+#include <fmt/core.h>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -24,6 +26,15 @@ void add_notes(const std::vector<std::string>& notes, std::vector<HttpHeader>& h
   }
   if (!text.empty()) {
     headers.push_back({std::string(kNoteHeader), std::move(text)});
+  }
+}
+
+void add_hit(const recipe::Started& started, std::vector<HttpHeader>& headers) {
+  headers.push_back({std::string(kHitTokensHeader), std::to_string(started.cached_tokens)});
+  if (started.cache_miss) {
+    headers.push_back(
+        {std::string(kMissHeader),
+         fmt::format("{}; token={}", name(started.cache_miss->reason), started.cache_miss->token)});
   }
 }
 
@@ -61,6 +72,73 @@ ReplyMetrics::ReplyMetrics(Metrics& metrics)
                              "Generations that ended with an error, also as the server stopped.")),
       active(metrics.gauge("galley_active_generations", "Generations under way.")) {}
 
+// One of the answers: what the source says of it, and what becomes of that.
+class GenerationReply::Answer final : public recipe::TokenSink {
+ public:
+  Answer(GenerationReply& reply, recipe::ReplyInfo info)
+      : choice(info.choice),
+        writer(reply.request_, reply.context_.codec.tokenizer(), std::move(info)),
+        reply_(reply) {}
+
+  // Counted as they are made: what a client never reads was made, too. The place outlives the
+  // generation. A prompt counts once, whoever computed it.
+  void on_start(const recipe::Started& started) override {
+    if (choice == 0) {
+      reply_.context_.metrics.prompt_tokens.add(static_cast<double>(started.prompt_tokens));
+      reply_.context_.metrics.cached_tokens.add(static_cast<double>(started.cached_tokens));
+    }
+    reply_.charge(started.prompt_tokens - started.cached_tokens);
+    const MutexLock lock(reply_.mutex_);
+    waiting_.push_start(started);
+    reply_.post_pump();
+  }
+  void on_tokens(std::span<const TokenId> ids,
+                 std::span<const recipe::TokenLogprob> logprobs) override {
+    reply_.context_.metrics.output_tokens.add(static_cast<double>(ids.size()));
+    reply_.charge(kAnswerTokenWeight * static_cast<std::int64_t>(ids.size()));
+    const MutexLock lock(reply_.mutex_);
+    if (!reply_.overflowed_) {
+      waiting_.push_tokens(ids, logprobs);
+      if (waiting_.bytes() > reply_.context_.limits.waiting_bytes_max) {
+        reply_.overflowed_ = true;
+        waiting_.clear();
+      }
+      reply_.post_pump();
+    }
+  }
+  void on_finish(recipe::SourceFinish reason) override {
+    const MutexLock lock(reply_.mutex_);
+    waiting_.push_finish(reason);
+    reply_.post_pump();
+  }
+  void on_error(Error error) override {
+    const MutexLock lock(reply_.mutex_);
+    waiting_.push_error(std::move(error));
+    reply_.post_pump();
+  }
+
+  bool take() GALLEY_EXCLUDES(reply_.mutex_) {
+    const MutexLock lock(reply_.mutex_);
+    return waiting_.pop(step);
+  }
+  void drop() GALLEY_EXCLUDES(reply_.mutex_) {
+    const MutexLock lock(reply_.mutex_);
+    waiting_.clear();
+  }
+
+  const std::size_t choice;
+  StepQueue::Step step;  // the one at hand
+  recipe::ReplyWriter writer;
+  bool over = false;
+
+ private:
+  GenerationReply& reply_;
+  StepQueue waiting_ GALLEY_GUARDED_BY(reply_.mutex_);
+
+ public:
+  std::unique_ptr<recipe::ActiveGeneration> active;  // last: destroyed first, it calls the above
+};
+
 void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
                             Prepared prepared,
                             ReplyContext context,
@@ -70,15 +148,23 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
   }
   const auto reply = std::make_shared<GenerationReply>(exchange, std::move(prepared.request),
                                                        context, std::move(place));
-  auto active = context.source.start(std::move(prepared.generation), *reply);
+  std::vector<recipe::Generation> generations(reply->answers_.size(), prepared.generation);
+  std::vector<recipe::TokenSink*> sinks;
+  for (std::size_t i = 0; i < generations.size(); ++i) {
+    generations[i].choice = static_cast<std::uint32_t>(i);
+    sinks.push_back(reply->answers_[i].get());
+  }
+  auto active = context.source.start_choices(std::move(generations), sinks);
   if (!active) {
     exchange->respond(
         error_response(reply->request_.protocol, reply->request_.compat, active.error()));
     return;
   }
-  reply->active_ = std::move(*active);
-  reply->context_.metrics.active.add(1);
-  if (reply->writer_.streams()) {
+  for (std::size_t i = 0; i < sinks.size(); ++i) {
+    reply->answers_[i]->active = std::move((*active)[i]);
+  }
+  reply->context_.metrics.active.add(static_cast<double>(sinks.size()));
+  if (reply->streams_) {
     exchange->start_stream(stream_head(reply->request_));
   }
   exchange->listen(reply);
@@ -91,51 +177,23 @@ GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
     : exchange_(std::move(exchange)),
       request_(std::move(request)),
       context_(context),
-      writer_(request_,
-              context_.codec.tokenizer(),
-              {.id = new_reply_id(request_.protocol, context_.ids),
-               .created_s = context_.clock.unix_seconds(),
-               .call_ids = &context_.ids,
-               .clock = &context_.clock}),
-      place_(std::move(place)) {}
-
-// Counted as they are made: what a client never reads was made, too. The place outlives the
-// generation.
-void GenerationReply::on_start(const recipe::Started& started) {
-  context_.metrics.prompt_tokens.add(static_cast<double>(started.prompt_tokens));
-  context_.metrics.cached_tokens.add(static_cast<double>(started.cached_tokens));
-  charge(started.prompt_tokens - started.cached_tokens);
-  const MutexLock lock(mutex_);
-  waiting_.push_start(started);
-  post_pump();
-}
-
-void GenerationReply::on_tokens(std::span<const TokenId> ids,
-                                std::span<const recipe::TokenLogprob> logprobs) {
-  context_.metrics.output_tokens.add(static_cast<double>(ids.size()));
-  charge(kAnswerTokenWeight * static_cast<std::int64_t>(ids.size()));
-  const MutexLock lock(mutex_);
-  if (!overflowed_) {
-    waiting_.push_tokens(ids, logprobs);
-    if (waiting_.bytes() > context_.limits.waiting_bytes_max) {
-      overflowed_ = true;
-      waiting_.clear();
-    }
-    post_pump();
+      streams_(request_.stream),
+      choices_(static_cast<std::size_t>(request_.sampling.n)),
+      place_(std::move(place)) {
+  const std::string id = new_reply_id(request_.protocol, context_.ids);
+  const std::int64_t created_s = context_.clock.unix_seconds();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(request_.sampling.n); ++i) {
+    answers_.push_back(std::make_unique<Answer>(
+        *this, recipe::ReplyInfo{.id = id,
+                                 .created_s = created_s,
+                                 .call_ids = &context_.ids,
+                                 .clock = &context_.clock,
+                                 .choice = i,
+                                 .choices = request_.sampling.n > 1 ? &choices_ : nullptr}));
   }
 }
 
-void GenerationReply::on_finish(recipe::SourceFinish reason) {
-  const MutexLock lock(mutex_);
-  waiting_.push_finish(reason);
-  post_pump();
-}
-
-void GenerationReply::on_error(Error error) {
-  const MutexLock lock(mutex_);
-  waiting_.push_error(std::move(error));
-  post_pump();
-}
+GenerationReply::~GenerationReply() = default;
 
 void GenerationReply::on_gone() {
   if (!over_) {
@@ -155,9 +213,10 @@ void GenerationReply::on_stop() {
 }
 
 void GenerationReply::on_keep_alive() {
-  if (!over_ && writer_.streams()) {
-    writer_.keep_alive();
-    flush();
+  if (!over_ && streams_) {
+    Answer& answer = first_open();
+    answer.writer.keep_alive();
+    flush(answer);
   }
 }
 
@@ -176,11 +235,6 @@ void GenerationReply::post_pump() {
   }
 }
 
-bool GenerationReply::take(StepQueue::Step& step) {
-  const MutexLock lock(mutex_);
-  return waiting_.pop(step);
-}
-
 bool GenerationReply::overflowed() {
   const MutexLock lock(mutex_);
   return overflowed_;
@@ -194,43 +248,62 @@ void GenerationReply::pump() {
     return;
   }
   std::size_t tokens = 0;
-  while (!over_ &&
-         (!writer_.streams() || exchange_->unsent_bytes() < context_.limits.unsent_bytes_max)) {
-    if (tokens >= kTokensPerTask) {
-      const MutexLock lock(mutex_);
-      post_pump();
-      return;
+  for (bool more = true; more;) {
+    more = false;
+    for (const std::unique_ptr<Answer>& answer : answers_) {
+      if (over_ || !has_room()) {
+        return;
+      }
+      if (tokens >= kTokensPerTask) {
+        const MutexLock lock(mutex_);
+        post_pump();
+        return;
+      }
+      if (answer->over || !answer->take()) {
+        continue;
+      }
+      more = true;
+      if (const auto* some = std::get_if<StepQueue::Tokens>(&answer->step)) {
+        tokens += some->ids.size();
+      }
+      apply(*answer);
     }
-    if (!take(step_)) {
-      return;
-    }
-    if (const auto* more = std::get_if<StepQueue::Tokens>(&step_)) {
-      tokens += more->ids.size();
-    }
-    apply(step_);
   }
 }
 
-void GenerationReply::apply(StepQueue::Step& step) {
-  if (const auto* started = std::get_if<recipe::Started>(&step)) {
-    writer_.start(*started);
-  } else if (const auto* tokens = std::get_if<StepQueue::Tokens>(&step)) {
-    if (const auto fed = writer_.feed_tokens(tokens->ids, tokens->logprobs); !fed) {
+bool GenerationReply::has_room() const {
+  return !streams_ || exchange_->unsent_bytes() < context_.limits.unsent_bytes_max;
+}
+
+GenerationReply::Answer& GenerationReply::first_open() const {
+  const auto open =
+      std::ranges::find_if(answers_, [](const auto& answer) { return !answer->over; });
+  return **(open == answers_.end() ? answers_.begin() : open);
+}
+
+void GenerationReply::apply(Answer& answer) {
+  if (const auto* started = std::get_if<recipe::Started>(&answer.step)) {
+    if (answer.choice == 0) {
+      started_ = *started;
+    }
+    answer.writer.start(*started);
+  } else if (const auto* tokens = std::get_if<StepQueue::Tokens>(&answer.step)) {
+    if (const auto fed = answer.writer.feed_tokens(tokens->ids, tokens->logprobs); !fed) {
       fail_with(fed.error());
       return;
     }
-    if (writer_.finished()) {  // a stop string
-      complete(std::nullopt);
+    if (answer.writer.finished()) {  // a stop string
+      complete(answer, std::nullopt);
       return;
     }
-  } else if (const auto* reason = std::get_if<recipe::SourceFinish>(&step)) {
-    complete(*reason);
+  } else if (const auto* reason = std::get_if<recipe::SourceFinish>(&answer.step)) {
+    complete(answer, *reason);
     return;
   } else {
-    fail_with(std::get<Error>(step));
+    fail_with(std::get<Error>(answer.step));
     return;
   }
-  flush();
+  flush(answer);
 }
 
 void GenerationReply::charge(std::int64_t weighted_tokens) {
@@ -239,47 +312,65 @@ void GenerationReply::charge(std::int64_t weighted_tokens) {
   }
 }
 
-void GenerationReply::complete(std::optional<recipe::SourceFinish> reason) {
-  writer_.finish(reason);
-  if (writer_.streams()) {
-    flush();
-    end();
-    exchange_->end_stream();
+void GenerationReply::complete(Answer& answer, std::optional<recipe::SourceFinish> reason) {
+  answer.writer.finish(reason);
+  end_answer(answer);
+  const bool last = std::ranges::all_of(answers_, [](const auto& one) { return one->over; });
+  if (streams_) {
+    flush(answer);
+    if (last) {
+      end();
+      exchange_->end_stream();
+    }
     return;
   }
-  HttpResponse response{.headers = {{"content-type", "application/json"}},
-                        .body = std::move(writer_.bytes())};
-  add_notes(request_.notes, response.headers);
-  end();
-  exchange_->respond(std::move(response));
+  if (last) {
+    HttpResponse response{.headers = {{"content-type", "application/json"}},
+                          .body = std::move(answer.writer.bytes())};
+    add_notes(request_.notes, response.headers);
+    if (started_ && request_.compat == recipe::Compat::kGalley) {
+      add_hit(*started_, response.headers);
+    }
+    end();
+    exchange_->respond(std::move(response));
+  }
 }
 
 void GenerationReply::fail_with(const Error& error) {
   context_.metrics.failed.add();
+  Answer& answer = first_open();
   end();
-  if (writer_.streams()) {
-    writer_.fail(error);
-    flush();
+  if (streams_) {
+    answer.writer.fail(error);
+    flush(answer);
     exchange_->end_stream();
   } else {
     exchange_->respond(error_response(request_.protocol, request_.compat, error));
   }
 }
 
-void GenerationReply::flush() {
-  exchange_->write(writer_.bytes());
-  writer_.bytes().clear();  // keeps its memory for the next token
+void GenerationReply::flush(Answer& answer) {
+  if (streams_) {
+    exchange_->write(answer.writer.bytes());
+    answer.writer.bytes().clear();  // keeps its memory for the next token
+  }
+}
+
+void GenerationReply::end_answer(Answer& answer) {
+  answer.over = true;
+  if (answer.active != nullptr) {
+    answer.active.reset();  // without the lock: it may wait for a call of the source that wants it
+    context_.metrics.active.add(-1);
+  }
+  answer.drop();
 }
 
 void GenerationReply::end() {
   over_ = true;
-  if (active_ != nullptr) {
-    active_.reset();  // without the lock: it may wait for a call of the source that wants it
-    context_.metrics.active.add(-1);
+  for (const std::unique_ptr<Answer>& answer : answers_) {
+    end_answer(*answer);
   }
   place_.reset();
-  const MutexLock lock(mutex_);
-  waiting_.clear();
 }
 
 }  // namespace galley::gateway

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/metrics.h"
@@ -24,6 +25,12 @@ namespace galley::gateway {
 // Header of a reply: what the client sent without effect, so that nothing disappears without a
 // word.
 inline constexpr std::string_view kNoteHeader = "x-galley-note";
+
+// Headers of a whole reply: prompt tokens that came from the cache, and why the next ones did not,
+// as "different; token=1234" (recipe/event.h, MissReason). A stream has them in its
+// usage.
+inline constexpr std::string_view kHitTokensHeader = "x-galley-hit-tokens";
+inline constexpr std::string_view kMissHeader = "x-galley-miss";
 
 // Bounds of one reply.
 struct ReplyLimits {
@@ -55,12 +62,12 @@ struct ReplyContext {
   ReplyLimits limits{};
 };
 
-// Tokens of one generation -> the reply to one exchange, whole or streamed. The source's threads
-// only put steps into a queue; parsing and encoding happen on the connections' thread, as far as
-// the client keeps up, and a bounded number of tokens at a time. A client that goes away, a stop
-// string and a bound that is hit cancel the generation.
-class GenerationReply final : public recipe::TokenSink,
-                              public ExchangeListener,
+// Tokens of one generation, or of one for each of `n` choices -> the reply to one exchange, whole
+// or streamed. The source's threads only put steps into a queue; parsing and encoding happen on the
+// connections' thread, as far as the client keeps up, and a bounded number of tokens at a time. A
+// client that goes away, a stop string and a bound that is hit cancel the generation. An error of
+// one choice ends all.
+class GenerationReply final : public ExchangeListener,
                               public std::enable_shared_from_this<GenerationReply> {
  public:
   // Starts the generation and the reply, on the connection's thread. An error of the source becomes
@@ -76,12 +83,7 @@ class GenerationReply final : public recipe::TokenSink,
                   recipe::Request request,
                   ReplyContext context,
                   std::unique_ptr<KeyQuota::Place> place);
-
-  void on_start(const recipe::Started& started) override;
-  void on_tokens(std::span<const TokenId> ids,
-                 std::span<const recipe::TokenLogprob> logprobs) override;
-  void on_finish(recipe::SourceFinish reason) override;
-  void on_error(Error error) override;
+  ~GenerationReply() override;
 
   void on_gone() override;
   void on_room() override;
@@ -89,15 +91,19 @@ class GenerationReply final : public recipe::TokenSink,
   void on_keep_alive() override;
 
  private:
+  class Answer;
+
   void post_pump() GALLEY_REQUIRES(mutex_);
   void charge(std::int64_t weighted_tokens);
-  bool take(StepQueue::Step& step) GALLEY_EXCLUDES(mutex_);
   [[nodiscard]] bool overflowed() GALLEY_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_room() const;
+  [[nodiscard]] Answer& first_open() const;
   void pump() GALLEY_EXCLUDES(mutex_);
-  void apply(StepQueue::Step& step);
-  // nullopt: a stop string ended the reply.
-  void complete(std::optional<recipe::SourceFinish> reason);
-  void flush();
+  void apply(Answer& answer);
+  // nullopt: a stop string ended the answer.
+  void complete(Answer& answer, std::optional<recipe::SourceFinish> reason);
+  void end_answer(Answer& answer);
+  void flush(Answer& answer);
   void fail_with(const Error& error);
   void end() GALLEY_EXCLUDES(mutex_);
 
@@ -105,17 +111,18 @@ class GenerationReply final : public recipe::TokenSink,
   const recipe::Request request_;
   ReplyContext context_;
 
+  const bool streams_;
+
   Mutex mutex_;
-  StepQueue waiting_ GALLEY_GUARDED_BY(mutex_);
   bool overflowed_ GALLEY_GUARDED_BY(mutex_) = false;  // something was dropped
   bool pump_posted_ GALLEY_GUARDED_BY(mutex_) = false;
 
   // The connections' thread only.
-  StepQueue::Step step_;  // the one at hand
-  recipe::ReplyWriter writer_;
+  recipe::Choices choices_;
+  std::optional<recipe::Started> started_;  // of the first answer
   bool over_ = false;
   std::unique_ptr<KeyQuota::Place> place_;
-  std::unique_ptr<recipe::ActiveGeneration> active_;  // last: destroyed first, it calls the above
+  std::vector<std::unique_ptr<Answer>> answers_;  // last: destroyed first, they use the above
 };
 
 // The error object of `protocol` as a response, status by the error's code.

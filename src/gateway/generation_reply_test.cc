@@ -75,6 +75,115 @@ TEST_F(GenerationReplyTest, AnswersWhole) {
   EXPECT_EQ(gateway_.source.ended(), 1);
 }
 
+TEST_F(GenerationReplyTest, TellsWhatTheCacheHad) {
+  const recipe::Started started{
+      .prompt_tokens = 400,
+      .cached_tokens = 128,
+      .cache_miss = recipe::CacheMiss{.reason = recipe::MissReason::kDifferent, .token = 199}};
+  begin();
+  gateway_.source.sink().on_start(started);
+  gateway_.source.sink().on_finish(SourceFinish::kStop);
+  exchange_->run();
+  EXPECT_TRUE(has_header("x-galley-hit-tokens", "128"));
+  EXPECT_TRUE(has_header("x-galley-miss", "different; token=199"));
+  constexpr std::string_view kDetails =
+      R"("prompt_tokens_details":{"cached_tokens":128,"cache_miss":{"reason":"different","token":199}})";
+  EXPECT_NE(body().find(kDetails), std::string::npos) << body();
+  EXPECT_TRUE(recipe::parse_json(body()).has_value());
+
+  exchange_->listener.reset();
+  exchange_ = std::make_shared<FakeExchange>();
+  begin(R"(, "stream": true)");
+  gateway_.source.sink().on_start(started);
+  gateway_.source.sink().on_finish(SourceFinish::kStop);
+  exchange_->run();
+  EXPECT_NE(body().find(kDetails), std::string::npos) << body();
+}
+
+TEST_F(GenerationReplyTest, SeveralChoicesAreOneReply) {
+  begin(R"(, "n": 2)");
+  ASSERT_EQ(gateway_.source.sinks.size(), 2U);
+  const auto& sinks = gateway_.source.sinks;
+  sinks[1]->on_start({.prompt_tokens = 10, .cached_tokens = 10});
+  sinks[0]->on_start({.prompt_tokens = 10, .cached_tokens = 4});
+  sinks[1]->on_tokens(tokens_of("second"), {});
+  sinks[0]->on_tokens(tokens_of("the first"), {});
+  sinks[1]->on_finish(SourceFinish::kLength);
+  exchange_->run();
+  EXPECT_FALSE(exchange_->started);
+  EXPECT_EQ(gateway_.source.ended(), 1);
+  sinks[0]->on_finish(SourceFinish::kStop);
+  exchange_->run();
+  ASSERT_TRUE(exchange_->ended);
+  EXPECT_EQ(gateway_.source.ended(), 2);
+  const auto json = recipe::parse_json(body());
+  ASSERT_TRUE(json.has_value()) << body();
+  const recipe::JsonArray& choices = *json->find("choices")->array();
+  ASSERT_EQ(choices.size(), 2U);
+  EXPECT_EQ(*choices[0].find("index")->int64(), 0);
+  EXPECT_EQ(*choices[0].find("message")->find("content")->string(), "the first");
+  EXPECT_EQ(*choices[0].find("finish_reason")->string(), "stop");
+  EXPECT_EQ(*choices[1].find("index")->int64(), 1);
+  EXPECT_EQ(*choices[1].find("message")->find("content")->string(), "second");
+  EXPECT_EQ(*choices[1].find("finish_reason")->string(), "length");
+  // The prompt counts once.
+  const recipe::Json& usage = *json->find("usage");
+  EXPECT_EQ(*usage.find("prompt_tokens")->int64(), 10);
+  EXPECT_EQ(*usage.find("prompt_tokens_details")->find("cached_tokens")->int64(), 4);
+  EXPECT_EQ(*usage.find("completion_tokens")->int64(),
+            static_cast<std::int64_t>(tokens_of("second").size() + tokens_of("the first").size()));
+  EXPECT_TRUE(counted("galley_prompt_tokens_total 10\n"));
+  EXPECT_TRUE(counted("galley_active_generations 0\n"));
+}
+
+TEST_F(GenerationReplyTest, SeveralChoicesStreamSideBySide) {
+  for (const auto protocol : {recipe::Protocol::kChat, recipe::Protocol::kCompletions}) {
+    exchange_ = std::make_shared<FakeExchange>();
+    gateway_.source.sinks.clear();
+    auto prepared = gateway_.codec->prepare(
+        protocol, protocol == recipe::Protocol::kChat
+                      ? chat_body(R"(, "n": 3, "stream": true)")
+                      : R"({"model":"DeepSeek-V4.1-Flash","prompt":"x","n":3,"stream":true})");
+    ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
+    GenerationReply::begin(exchange_, std::move(*prepared), gateway_.context());
+    const auto& sinks = gateway_.source.sinks;
+    ASSERT_EQ(sinks.size(), 3U);
+    for (recipe::TokenSink* const sink : sinks) {
+      sink->on_start({.prompt_tokens = 10, .cached_tokens = 0});
+      sink->on_tokens(tokens_of("word"), {});
+    }
+    sinks[2]->on_finish(SourceFinish::kStop);
+    sinks[0]->on_finish(SourceFinish::kStop);
+    exchange_->run();
+    EXPECT_EQ(body().find("[DONE]"), std::string::npos);
+    EXPECT_EQ(body().find("completion_tokens"), std::string::npos);
+    sinks[1]->on_tokens(tokens_of("last"), {});
+    sinks[1]->on_finish(SourceFinish::kStop);
+    exchange_->run();
+    EXPECT_TRUE(exchange_->ended);
+    for (const char* const index : {"\"index\":0", "\"index\":1", "\"index\":2"}) {
+      EXPECT_NE(body().find(index), std::string::npos) << index;
+    }
+    EXPECT_EQ(body().find("[DONE]"), body().rfind("[DONE]"));
+    EXPECT_NE(body().find("[DONE]"), std::string::npos);
+    EXPECT_NE(body().find("\"completion_tokens\":" +
+                          std::to_string(3 * tokens_of("word").size() + tokens_of("last").size())),
+              std::string::npos)
+        << body();
+    exchange_->listener.reset();
+  }
+}
+
+TEST_F(GenerationReplyTest, AnErrorOfOneChoiceEndsAll) {
+  begin(R"(, "n": 3)");
+  const auto& sinks = gateway_.source.sinks;
+  sinks[0]->on_start({.prompt_tokens = 10, .cached_tokens = 0});
+  sinks[2]->on_error({.code = Code::kUnavailable, .what = "lost"});
+  exchange_->run();
+  EXPECT_EQ(exchange_->response.status, 503);
+  EXPECT_EQ(gateway_.source.ended(), 3);
+}
+
 TEST_F(GenerationReplyTest, StreamsAFrameAStep) {
   begin(R"(, "stream": true)");
   EXPECT_TRUE(exchange_->started);  // the head goes out before the first token

@@ -78,17 +78,21 @@ class CpuEvent final : public Event {
 
 class CpuBuffer final : public Buffer {
  public:
-  explicit CpuBuffer(std::size_t bytes) : size_(bytes) {
+  // Null when there is no memory.
+  static std::unique_ptr<CpuBuffer> create(std::size_t bytes) {
     constexpr std::size_t kPage = 4096;
     constexpr std::size_t kHugePage = std::size_t{2} << 20U;
     const std::size_t page = bytes >= kHugePage ? kHugePage : kPage;
     const std::size_t whole = ceil_div(std::max<std::size_t>(bytes, 1), page) * page;
-    data_ = static_cast<std::byte*>(std::aligned_alloc(page, whole));
-    GALLEY_ASSERT(data_ != nullptr);
-    if (page == kHugePage) {
-      madvise(data_, whole, MADV_HUGEPAGE);  // a wish: without it all is slower and right
+    auto* const data = static_cast<std::byte*>(std::aligned_alloc(page, whole));
+    if (data == nullptr) {
+      return nullptr;
     }
-    std::fill_n(data_, whole, std::byte{0});
+    if (page == kHugePage) {
+      madvise(data, whole, MADV_HUGEPAGE);  // a wish: without it all is slower and right
+    }
+    std::fill_n(data, whole, std::byte{0});
+    return std::unique_ptr<CpuBuffer>(new CpuBuffer(data, bytes));
   }
   ~CpuBuffer() override { std::free(data_); }
   CpuBuffer(const CpuBuffer&) = delete;
@@ -97,6 +101,8 @@ class CpuBuffer final : public Buffer {
   [[nodiscard]] std::size_t size() const override { return size_; }
 
  private:
+  CpuBuffer(std::byte* data, std::size_t bytes) : data_(data), size_(bytes) {}
+
   std::byte* data_;
   std::size_t size_;
 };
@@ -621,31 +627,41 @@ class CpuStream final : public Stream {
   void run_draft_chain(const DraftChainArgs& a) {
     const std::size_t rank = a.markov_embed.columns;
     const std::size_t vocabulary = a.markov_head.rows;
-    std::vector<float> e(rank);
-    std::vector<float> joined(a.hidden + rank);
+    std::vector<float> e(a.sequences * rank);
     std::vector<float> confidence(a.confidence.columns);
     dequantise_row(a.confidence, 0, confidence);
-    std::int32_t previous = a.first_token;
     for (std::size_t i = 0; i < a.block; ++i) {
-      dequantise_row(a.markov_embed, static_cast<std::size_t>(previous), e);
-      const std::span<float> logits(a.logits + i * vocabulary, vocabulary);
-      inputs_.front().assign(pool_, product_.form(), e.data(), rank, 1, rank);
-      list_pieces(vocabulary, 1, 1);
+      for (std::size_t s = 0; s < a.sequences; ++s) {
+        const std::int32_t previous = i == 0 ? a.first_tokens[s] : a.tokens[s * a.block + i - 1];
+        dequantise_row(a.markov_embed, static_cast<std::size_t>(previous),
+                       std::span(e).subspan(s * rank, rank));
+      }
+      inputs_.front().assign(pool_, product_.form(), e.data(), rank, a.sequences, rank);
+      list_pieces(vocabulary, 1, a.sequences);
       pool_.run(pieces_.size(), [&](std::size_t k) {
         const Piece& piece = pieces_[k];
-        product_.for_outputs(a.markov_head, piece.first, piece.outputs, inputs_.front(), 0, 1,
-                             [&](std::size_t, std::size_t at, std::span<const float> values) {
-                               for (std::size_t r = 0; r < values.size(); ++r) {
-                                 logits[piece.first + at + r] += values[r];
-                               }
-                             });
+        product_.for_outputs(
+            a.markov_head, piece.first, piece.outputs, inputs_.front(), piece.row, piece.rows,
+            [&](std::size_t t, std::size_t at, std::span<const float> values) {
+              float* const logits =
+                  a.logits + ((piece.row + t) * a.block + i) * vocabulary + piece.first + at;
+              for (std::size_t r = 0; r < values.size(); ++r) {
+                logits[r] += values[r];
+              }
+            });
       });
-      std::ranges::copy(std::span(a.h + i * a.hidden, a.hidden), joined.begin());
-      std::ranges::copy(e, joined.begin() + static_cast<std::ptrdiff_t>(a.hidden));
-      a.confidences[i] = ref::dot(confidence, joined);
-      previous = static_cast<std::int32_t>(std::ranges::max_element(logits) -
-                                           logits.begin());  // the tie rule of ops.h
-      a.tokens[i] = previous;
+      pool_.run(a.sequences, [&](std::size_t s) {
+        const std::size_t row = s * a.block + i;
+        std::vector<float> joined(a.h + row * a.hidden, a.h + (row + 1) * a.hidden);
+        joined.insert(joined.end(), e.begin() + static_cast<std::ptrdiff_t>(s * rank),
+                      e.begin() + static_cast<std::ptrdiff_t>((s + 1) * rank));
+        a.confidences[row] = ref::dot(confidence, joined);
+        const std::span<const float> logits(a.logits + row * vocabulary, vocabulary);
+        a.tokens[row] = a.choose != nullptr
+                            ? (*a.choose)(s, i, logits)
+                            : static_cast<std::int32_t>(std::ranges::max_element(logits) -
+                                                        logits.begin());  // the tie rule of ops.h
+      });
     }
   }
 
@@ -666,8 +682,8 @@ class CpuStream final : public Stream {
 class CpuDevice final : public Device {
  public:
   CpuDevice(int threads, Isa isa) : threads_(threads), isa_(isa) {}
-  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    return std::make_unique<CpuBuffer>(bytes);
+  [[nodiscard]] std::unique_ptr<Buffer> try_allocate(std::size_t bytes) override {
+    return CpuBuffer::create(bytes);
   }
   [[nodiscard]] std::unique_ptr<Stream> create_stream() override {
     return std::make_unique<CpuStream>(threads_, isa_);
@@ -682,6 +698,15 @@ class CpuDevice final : public Device {
 };
 
 }  // namespace
+
+std::unique_ptr<Buffer> Device::allocate(std::size_t bytes) {
+  std::unique_ptr<Buffer> buffer = try_allocate(bytes);
+  if (buffer == nullptr) {
+    fmt::print(stderr, "galley: no memory for {} bytes\n", bytes);
+    std::abort();
+  }
+  return buffer;
+}
 
 NoSync::NoSync() {
   ++no_sync_depth;

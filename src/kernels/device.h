@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -339,20 +340,27 @@ struct PositionBiasArgs {
   std::size_t period{};
 };
 
-// The sequential end of a draft block (spec model 9.4), greedy: for i = 0 ... : logits[i] +=
-// markov_head . e(prev), tokens[i] = argmax, confidence[i] = confidence_weight . concat(hidden[i],
-// e(prev)), prev = tokens[i].
+// The draft of a sequence of the batch for a position of its block. Called in the order of the
+// positions; for several sequences from several threads at once.
+using DraftChoice = std::function<std::int32_t(
+    std::size_t sequence, std::size_t position, std::span<const float> logits)>;
+
+// The sequential end of the draft blocks of some sequences (spec model 9.4): for i = 0 ... :
+// logits[i] += markov_head . e(prev), tokens[i] = choose(logits[i]), confidence[i] =
+// confidence_weight . concat(hidden[i], e(prev)), prev = tokens[i].
 struct DraftChainArgs {
+  std::size_t sequences{};
   std::size_t block{};
   std::size_t hidden{};
-  const float* h{};  // [block, H], before the final norm
-  float* logits{};   // [block, vocabulary], in place
+  const float* h{};  // [sequences, block, H], before the final norm
+  float* logits{};   // [sequences, block, vocabulary], in place
   Weight markov_embed;
   Weight markov_head;
   Weight confidence;
-  std::int32_t first_token{};
-  std::int32_t* tokens{};
-  float* confidences{};
+  const std::int32_t* first_tokens{};   // [sequences]
+  const DraftChoice* choose = nullptr;  // null: the largest; lives until the stream has passed
+  std::int32_t* tokens{};               // [sequences, block]
+  float* confidences{};                 // [sequences, block]
 };
 
 // ---- vision tower (spec model 10.2, 10.3): rows are patches of one image, row-major
@@ -460,7 +468,10 @@ class Stream {
 class Device {
  public:
   virtual ~Device() = default;
-  [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
+  // Null when the device has no memory for it.
+  [[nodiscard]] virtual std::unique_ptr<Buffer> try_allocate(std::size_t bytes) = 0;
+  // For what a step cannot do without: never null, aborts instead.
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes);
   [[nodiscard]] virtual std::unique_ptr<Stream> create_stream() = 0;
   [[nodiscard]] virtual std::unique_ptr<Event> create_event() = 0;
 };

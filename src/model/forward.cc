@@ -922,32 +922,39 @@ std::vector<ForwardResult::Part> Step::parts() const {
 // ---- drafting (spec model 9)
 // ------------------------------------------------------------------------------------
 
-void Step::start_rows(Sequence& sequence, std::int64_t first_position, std::size_t rows) {
+void Step::start_rows(std::span<const DrafterRows> parts) {
   Arena& arena = context_.arena;
   const std::size_t n = size(config_.streams);
-  batch_ = {{.sequence = &sequence}};
-  rows_ = rows;
-  sequences_ = {{0, rows, first_position}};
-  tokens_ = arena.array<std::int32_t>(rows);
-  positions_ = arena.array<std::int64_t>(rows);
-  window_begin_ = arena.array<std::int64_t>(rows);
-  is_image_ = arena.array<std::uint8_t>(rows);
-  streams_ = arena.floats(rows * n * size(config_.hidden));
-  pre_ = arena.floats(rows * n);
-  next_pre_ = arena.floats(rows * n);
-  for (std::size_t t = 0; t < rows; ++t) {
-    positions_[t] = first_position + static_cast<std::int64_t>(t);
-    window_begin_[t] = 0;
-    is_image_[t] = 0;
-    std::fill_n(pre_ + t * n, n, 0.0F);
-    pre_[t * n] = 1.0F;
+  for (const DrafterRows& part : parts) {
+    batch_.push_back({.sequence = part.sequence});
+    sequences_.push_back({rows_, part.rows, part.first_position});
+    rows_ += part.rows;
+  }
+  tokens_ = arena.array<std::int32_t>(rows_);
+  positions_ = arena.array<std::int64_t>(rows_);
+  window_begin_ = arena.array<std::int64_t>(rows_);
+  is_image_ = arena.array<std::uint8_t>(rows_);
+  streams_ = arena.floats(rows_ * n * size(config_.hidden));
+  pre_ = arena.floats(rows_ * n);
+  next_pre_ = arena.floats(rows_ * n);
+  for (const kernels::SequenceView& sequence : sequences_) {
+    for (std::size_t r = 0; r < sequence.batch_rows; ++r) {
+      const std::size_t t = sequence.batch_begin + r;
+      positions_[t] = sequence.first_position + static_cast<std::int64_t>(r);
+      window_begin_[t] = 0;
+      is_image_[t] = 0;
+      std::fill_n(pre_ + t * n, n, 0.0F);
+      pre_[t * n] = 1.0F;
+    }
   }
 }
 
 // A block's input: the verified token, then noise.
-void Step::start_dspark(std::int32_t token) {
+void Step::start_dspark(std::span<const DraftRow> batch) {
   std::fill_n(tokens_, rows_, static_cast<std::int32_t>(config_.draft->noise_token));
-  tokens_[0] = token;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    tokens_[sequences_[i].batch_begin] = batch[i].token;
+  }
   context_.stream.embed({.rows = rows_,
                          .streams = size(config_.streams),
                          .tokens = tokens_,
@@ -1012,150 +1019,179 @@ void Step::start_mtp(std::span<const float> streams, std::span<const std::int32_
                           .round = round()});
 }
 
-void Step::write_draft_context(const StepContext& context,
-                               Sequence& sequence,
-                               std::span<const float> features,
-                               std::int64_t first_position) {
-  if (features.empty()) {
+void Step::write_draft_ring(int stage, const float* x) {
+  std::vector<kernels::RingView> rings;
+  for (const SequenceRows& part : batch_) {
+    rings.push_back(part.sequence->draft_window(stage));
+  }
+  context_.stream.ring_write(
+      {.sequences = keep_alive(sequences_), .rings = keep_alive(std::move(rings)), .x = x});
+}
+
+void Step::write_draft_context(std::span<const DraftContextRows> batch) {
+  if (context_.plan.drafts_by(DraftKind::kMtp)) {
+    return write_mtp_context(batch);
+  }
+  const std::size_t width = context_.plan.feature_width();
+  GALLEY_ASSERT(width > 0);
+  std::vector<DrafterRows> parts;
+  for (const DraftContextRows& one : batch) {
+    parts.push_back({one.sequence, one.first_position, one.features.size() / width});
+  }
+  start_rows(parts);
+  if (rows_ == 0) {
     return;
   }
-  if (context.plan.drafts_by(DraftKind::kMtp)) {
-    return write_mtp_context(context, sequence, features, first_position);
+  const DraftWeights& draft = *context_.weights.draft;
+  float* const x = context_.arena.floats(rows_ * width);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    std::ranges::copy(batch[i].features, x + sequences_[i].batch_begin * width);
   }
-  const DraftWeights& draft = *context.weights.draft;
-  Step step(context);
-  const std::size_t width = context.plan.feature_width();
-  GALLEY_ASSERT(width > 0);
-  step.start_rows(sequence, first_position, features.size() / width);
-  float* const x = context.arena.floats(features.size());
-  std::ranges::copy(features, x);
-  const float* const main =
-      step.norm(step.linear(x, draft.main_proj), draft.main_norm, size(context.plan.config.hidden));
+  const float* const main = norm(linear(x, draft.main_proj), draft.main_norm, size(config_.hidden));
   for (std::size_t stage = 0; stage < draft.stages.size(); ++stage) {
-    const float* const row = step.window_row(draft.stages[stage], main, context.rope_window);
-    context.stream.ring_write(
-        {.sequences = step.keep_alive(step.sequences_),
-         .rings = step.keep_alive(std::vector{sequence.draft_window(static_cast<int>(stage))}),
-         .x = row});
+    write_draft_ring(static_cast<int>(stage),
+                     window_row(draft.stages[stage], main, context_.rope_window));
   }
 }
 
 // Position p's row needs the token at p + 1, so each call writes the row left over from the call
 // before and leaves its own last one.
-void Step::write_mtp_context(const StepContext& context,
-                             Sequence& sequence,
-                             std::span<const float> features,
-                             std::int64_t first_position) {
-  const ModelConfig& config = context.plan.config;
-  const std::size_t width = context.plan.feature_width();
+void Step::write_mtp_context(std::span<const DraftContextRows> batch) {
+  const std::size_t width = context_.plan.feature_width();
   GALLEY_ASSERT(width > 0);
-  const std::span<float> pending = sequence.draft_pending();
   std::vector<float> streams;
-  if (first_position > 0) {
-    streams.assign(pending.begin(), pending.end());
+  std::vector<std::int32_t> next_tokens;
+  std::vector<DrafterRows> parts;
+  for (const DraftContextRows& one : batch) {
+    if (one.features.empty()) {
+      continue;
+    }
+    const std::span<float> pending = one.sequence->draft_pending();
+    if (one.first_position > 0) {
+      streams.insert(streams.end(), pending.begin(), pending.end());
+    }
+    const std::span<const float> last = one.features.last(width);
+    streams.insert(streams.end(), one.features.begin(), one.features.end() - std::ssize(last));
+    std::ranges::copy(last, pending.begin());
+    const std::size_t rows = one.features.size() / width - (one.first_position > 0 ? 0 : 1);
+    const std::int64_t first = std::max<std::int64_t>(one.first_position - 1, 0);
+    const auto next = one.sequence->history().subspan(static_cast<std::size_t>(first) + 1, rows);
+    next_tokens.insert(next_tokens.end(), next.begin(), next.end());
+    if (rows > 0) {
+      parts.push_back({one.sequence, first, rows});
+    }
   }
-  streams.insert(streams.end(), features.begin(), features.end());
-  std::ranges::copy(features.last(width), pending.begin());
-  streams.resize(streams.size() - width);
-  const std::size_t rows = streams.size() / width;
-  if (rows == 0) {
+  if (parts.empty()) {
     return;
   }
-  const std::int64_t first = std::max<std::int64_t>(first_position - 1, 0);
-  Step step(context);
-  step.start_rows(sequence, first, rows);
-  step.start_mtp(streams, sequence.history().subspan(static_cast<std::size_t>(first) + 1, rows));
-  const BlockWeights& block = context.weights.draft->stages.front();
-  const std::size_t n = size(config.streams);
-  const std::size_t hidden = size(config.hidden);
-  context.stream.mix({.rows = rows,
-                      .streams = n,
-                      .hidden = hidden,
-                      .x = step.streams_,
-                      .weights = block.attention_mix.view(),
-                      .options = {.norm_eps = static_cast<float>(config.norm_eps),
-                                  .eps = static_cast<float>(config.mix_eps),
-                                  .sinkhorn_passes = config.sinkhorn_passes},
-                      .pre = step.pre_,
-                      .post = context.scratch.floats(rows * n),
-                      .comb = context.scratch.floats(rows * n * n)});
-  float* const collapsed = context.scratch.floats(rows * hidden);
-  context.stream.collapse({.rows = rows,
-                           .streams = n,
-                           .hidden = hidden,
-                           .x = step.streams_,
-                           .pre = step.pre_,
-                           .y = collapsed,
-                           .y_stride = hidden,
-                           .round = step.round()});
-  const float* const row = step.window_row(
-      block, step.norm(collapsed, block.attention_norm, hidden), context.rope_window);
-  context.stream.ring_write({.sequences = step.keep_alive(step.sequences_),
-                             .rings = step.keep_alive(std::vector{sequence.draft_window(0)}),
-                             .x = row});
+  start_rows(parts);
+  start_mtp(streams, next_tokens);
+  const BlockWeights& block = context_.weights.draft->stages.front();
+  const std::size_t n = size(config_.streams);
+  const std::size_t hidden = size(config_.hidden);
+  context_.stream.mix({.rows = rows_,
+                       .streams = n,
+                       .hidden = hidden,
+                       .x = streams_,
+                       .weights = block.attention_mix.view(),
+                       .options = {.norm_eps = static_cast<float>(config_.norm_eps),
+                                   .eps = static_cast<float>(config_.mix_eps),
+                                   .sinkhorn_passes = config_.sinkhorn_passes},
+                       .pre = pre_,
+                       .post = context_.scratch.floats(rows_ * n),
+                       .comb = context_.scratch.floats(rows_ * n * n)});
+  float* const collapsed = context_.scratch.floats(rows_ * hidden);
+  context_.stream.collapse({.rows = rows_,
+                            .streams = n,
+                            .hidden = hidden,
+                            .x = streams_,
+                            .pre = pre_,
+                            .y = collapsed,
+                            .y_stride = hidden,
+                            .round = round()});
+  write_draft_ring(
+      0, window_row(block, norm(collapsed, block.attention_norm, hidden), context_.rope_window));
 }
 
-DraftResult Step::run_draft(const StepContext& context, Sequence& sequence, std::int32_t token) {
-  const ModelConfig& config = context.plan.config;
-  const DraftWeights& draft = *context.weights.draft;
-  const std::size_t block = size(config.draft->block);
-  const std::size_t hidden = size(config.hidden);
-  const std::size_t vocabulary = size(config.vocabulary);
-  const bool mtp = context.plan.drafts_by(DraftKind::kMtp);
-  Arena& arena = context.arena;
-  Step step(context);
+std::vector<DraftResult> Step::run_draft(std::span<const DraftRow> batch,
+                                         const DraftOptions& options) {
+  const DraftWeights& draft = *context_.weights.draft;
+  const std::size_t block = size(config_.draft->block);
+  const std::size_t hidden = size(config_.hidden);
+  const std::size_t vocabulary = size(config_.vocabulary);
+  const bool mtp = context_.plan.drafts_by(DraftKind::kMtp);
+  Arena& arena = context_.arena;
+  std::vector<DrafterRows> parts;
+  std::vector<float> pending;
+  auto* const first_tokens = arena.array<std::int32_t>(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Sequence& sequence = *batch[i].sequence;
+    first_tokens[i] = batch[i].token;
+    // MTP: the row of the last verified position predicts the token behind `token`.
+    GALLEY_ASSERT(!mtp || sequence.length() > 0);
+    parts.push_back({&sequence, sequence.length() - (mtp ? 1 : 0), block});
+    if (mtp) {
+      const std::span<float> one = sequence.draft_pending();
+      pending.insert(pending.end(), one.begin(), one.end());
+    }
+  }
+  start_rows(parts);
   if (mtp) {
-    // The row of the last verified position: it predicts the token behind `token`.
-    GALLEY_ASSERT(sequence.length() > 0);
-    step.start_rows(sequence, sequence.length() - 1, block);
-    step.start_mtp(sequence.draft_pending(), {&token, 1});
+    start_mtp(pending, {first_tokens, batch.size()});
   } else {
-    step.start_rows(sequence, sequence.length(), block);
-    step.start_dspark(token);
+    start_dspark(batch);
   }
   for (std::size_t stage = 0; stage < draft.stages.size(); ++stage) {
-    step.run_block(draft.stages[stage], -1, static_cast<int>(stage));
+    run_block(draft.stages[stage], -1, static_cast<int>(stage));
   }
-  if (config.family == Family::kV4) {
-    step.head_mix(draft.head_mix);
+  if (config_.family == Family::kV4) {
+    head_mix(draft.head_mix);
   }
-  float* const h = arena.floats(block * hidden);
-  context.stream.collapse({.rows = block,
-                           .streams = size(config.streams),
-                           .hidden = hidden,
-                           .x = step.streams_,
-                           .pre = step.pre_,
-                           .y = h,
-                           .y_stride = hidden,
-                           .round = step.round()});
-  float* const logits =
-      step.linear(step.norm(h, draft.norm, hidden), context.weights.head, false, false);
-  auto* const drafts = arena.array<std::int32_t>(block);
-  float* const confidences = arena.floats(block);
+  float* const h = arena.floats(rows_ * hidden);
+  context_.stream.collapse({.rows = rows_,
+                            .streams = size(config_.streams),
+                            .hidden = hidden,
+                            .x = streams_,
+                            .pre = pre_,
+                            .y = h,
+                            .y_stride = hidden,
+                            .round = round()});
+  float* const logits = linear(norm(h, draft.norm, hidden), context_.weights.head, false, false);
+  auto* const drafts = arena.array<std::int32_t>(rows_);
+  float* const confidences = arena.floats(rows_);
   if (!mtp) {
-    context.stream.draft_chain({.block = block,
-                                .hidden = hidden,
-                                .h = h,
-                                .logits = logits,
-                                .markov_embed = draft.markov_embed,
-                                .markov_head = draft.markov_head,
-                                .confidence = draft.confidence,
-                                .first_token = token,
-                                .tokens = drafts,
-                                .confidences = confidences});
+    context_.stream.draft_chain({.sequences = batch.size(),
+                                 .block = block,
+                                 .hidden = hidden,
+                                 .h = h,
+                                 .logits = logits,
+                                 .markov_embed = draft.markov_embed,
+                                 .markov_head = draft.markov_head,
+                                 .confidence = draft.confidence,
+                                 .first_tokens = first_tokens,
+                                 .choose = options.choose ? &options.choose : nullptr,
+                                 .tokens = drafts,
+                                 .confidences = confidences});
   }
-  context.stream.synchronise();
-  DraftResult result;
-  result.logits.assign(logits, logits + block * vocabulary);
-  result.hidden.assign(h, h + block * hidden);
-  if (mtp) {
-    const auto best = std::ranges::max_element(result.logits);  // the tie rule of ops.h
-    result.tokens = {static_cast<std::int32_t>(best - result.logits.begin())};
-  } else {
-    result.tokens.assign(drafts, drafts + block);
-    result.confidences.assign(confidences, confidences + block);
+  context_.stream.synchronise();
+  std::vector<DraftResult> results(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    DraftResult& result = results[i];
+    const std::span<const float> own(logits + i * block * vocabulary, block * vocabulary);
+    if (mtp) {
+      result.tokens = {
+          options.choose ? options.choose(i, 0, own)
+                         : static_cast<std::int32_t>(std::ranges::max_element(own) - own.begin())};
+    } else {
+      result.tokens.assign(drafts + i * block, drafts + (i + 1) * block);
+      result.confidences.assign(confidences + i * block, confidences + (i + 1) * block);
+    }
+    if (options.values) {
+      result.logits.assign(own.begin(), own.end());
+      result.hidden.assign(h + i * block * hidden, h + (i + 1) * block * hidden);
+    }
   }
-  return result;
+  return results;
 }
 
 }  // namespace galley::model

@@ -34,6 +34,8 @@ struct StepContext {
 // passed them.
 class Step {
  public:
+  // For the drafter: rows come with what is run.
+  explicit Step(const StepContext& context);
   Step(const StepContext& context, std::span<const SequenceRows> batch, CutMode cut);
 
   // The backbone. Returns where each sequence's remaining rows are.
@@ -41,12 +43,9 @@ class Step {
   // Final collapse, norm and head of the `tail` last rows of each sequence.
   void run_head(std::size_t tail);
 
-  // A draft block behind the sequence's last position; `token` is its first.
-  static DraftResult run_draft(const StepContext& context, Sequence& sequence, std::int32_t token);
-  static void write_draft_context(const StepContext& context,
-                                  Sequence& sequence,
-                                  std::span<const float> features,
-                                  std::int64_t first_position);
+  // A draft block behind each sequence's last position.
+  std::vector<DraftResult> run_draft(std::span<const DraftRow> batch, const DraftOptions& options);
+  void write_draft_context(std::span<const DraftContextRows> batch);
 
   [[nodiscard]] std::vector<ForwardResult::Part> parts() const;
   [[nodiscard]] const float* logits() const { return logits_; }
@@ -61,8 +60,6 @@ class Step {
     const float* x{};   // [rows, H]
     const float* qr{};  // [rows, q_lora]
   };
-
-  explicit Step(const StepContext& context);
 
   [[nodiscard]] kernels::Round round() const;
   [[nodiscard]] std::size_t activation_block() const;
@@ -102,14 +99,17 @@ class Step {
   void cross_cut(int layer);
   void mask_above_cut();
   void drop_rows(const std::vector<std::int32_t>& kept);
-  // Rows of a drafter: consecutive positions of one sequence.
-  void start_rows(Sequence& sequence, std::int64_t first_position, std::size_t rows);
-  void start_dspark(std::int32_t token);
+  // Rows of a drafter: consecutive positions of each sequence.
+  struct DrafterRows {
+    Sequence* sequence{};
+    std::int64_t first_position{};
+    std::size_t rows{};
+  };
+  void start_rows(std::span<const DrafterRows> parts);
+  void start_dspark(std::span<const DraftRow> batch);
   void start_mtp(std::span<const float> streams, std::span<const std::int32_t> next_tokens);
-  static void write_mtp_context(const StepContext& context,
-                                Sequence& sequence,
-                                std::span<const float> features,
-                                std::int64_t first_position);
+  void write_mtp_context(std::span<const DraftContextRows> batch);
+  void write_draft_ring(int stage, const float* x);
   void head_mix(const MixWeights& mix);
 
   template <class T>

@@ -130,6 +130,45 @@ TEST_F(Mtp, StepsAndRejectionsChangeNothing) {
             0);
 }
 
+TEST_F(Mtp, DraftsOfABatchAreThoseOfEachAlone) {
+  const std::size_t width = network_->plan().feature_width();
+  std::vector<std::unique_ptr<Sequence>> together;
+  const std::vector<std::int64_t> lengths{1, 20, 37};
+  std::vector<std::vector<float>> features(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    together.push_back(network_->new_sequence());
+  }
+  // Two rounds, so that the second one has a row left over from the first.
+  for (const std::int64_t more : {0, 3}) {
+    std::vector<DraftContextRows> context;
+    std::vector<DraftRow> rows;
+    for (std::size_t i = 0; i < together.size(); ++i) {
+      const std::int64_t begin = together[i]->length();
+      const auto count = static_cast<std::size_t>(more == 0 ? lengths[i] : more);
+      const SequenceRows part{
+          .sequence = together[i].get(),
+          .tokens = std::span(ids_).subspan(static_cast<std::size_t>(begin), count)};
+      features[i] = network_->forward({&part, 1}, {}).value().features;
+      ASSERT_EQ(features[i].size(), count * width);
+      context.push_back({together[i].get(), features[i], begin});
+      rows.push_back({together[i].get(), ids_[static_cast<std::size_t>(together[i]->length())]});
+    }
+    network_->draft_context(context);
+    const std::vector<DraftResult> got = network_->draft(rows, {.values = true});
+    for (std::size_t i = 0; i < together.size(); ++i) {
+      const auto alone = network_->new_sequence();
+      feed(*alone, static_cast<std::size_t>(together[i]->length()));
+      const DraftResult want = expect_golden_draft(*alone);
+      EXPECT_EQ(got[i].tokens, want.tokens);
+      ASSERT_EQ(got[i].logits.size(), want.logits.size());
+      EXPECT_EQ(
+          std::memcmp(got[i].logits.data(), want.logits.data(), want.logits.size() * sizeof(float)),
+          0)
+          << lengths[i] << " and " << more;
+    }
+  }
+}
+
 TEST_F(Mtp, AParkedRequestGoesOn) {
   const auto sequence = network_->new_sequence();
   feed(*sequence, 30);

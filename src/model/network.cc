@@ -116,17 +116,30 @@ Result<ForwardResult> Network::forward(std::span<const SequenceRows> batch,
   return result;
 }
 
-void Network::draft_context(Sequence& sequence,
-                            std::span<const float> features,
-                            std::int64_t first_position) {
+void Network::draft_context(std::span<const DraftContextRows> batch) {
   const StepContext context = new_step(nullptr);
-  Step::write_draft_context(context, sequence, features, first_position);
+  Step step(context);
+  step.write_draft_context(batch);
   stream_->synchronise();
 }
 
+void Network::draft_context(Sequence& sequence,
+                            std::span<const float> features,
+                            std::int64_t first_position) {
+  const DraftContextRows rows{&sequence, features, first_position};
+  draft_context({&rows, 1});
+}
+
+std::vector<DraftResult> Network::draft(std::span<const DraftRow> batch,
+                                        const DraftOptions& options) {
+  const StepContext context = new_step(options.probe);
+  Step step(context);
+  return step.run_draft(batch, options);
+}
+
 DraftResult Network::draft(Sequence& sequence, std::int32_t token, Probe* probe) {
-  const StepContext context = new_step(probe);
-  return Step::run_draft(context, sequence, token);
+  const DraftRow row{&sequence, token};
+  return std::move(draft({&row, 1}, {.values = true, .probe = probe}).front());
 }
 
 }  // namespace galley::model

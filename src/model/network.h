@@ -94,6 +94,25 @@ struct ForwardResult {
   std::vector<float> features;  // [rows, plan.feature_width()]; empty without a drafter
 };
 
+// Positions of a sequence that are final, for its drafter.
+struct DraftContextRows {
+  Sequence* sequence{};
+  std::span<const float> features;  // [positions, plan.feature_width()]
+  std::int64_t first_position{};
+};
+
+// A sequence to draft behind; `token` sits at position sequence.length().
+struct DraftRow {
+  Sequence* sequence{};
+  std::int32_t token{};
+};
+
+struct DraftOptions {
+  kernels::DraftChoice choose;  // by the row's place in the batch; none: the largest logit
+  bool values = false;          // logits and hidden values of the result, for checks
+  Probe* probe = nullptr;
+};
+
 struct DraftResult {
   std::vector<std::int32_t> tokens;  // [gamma]
   std::vector<float> confidences;    // [gamma], before the sigmoid; empty: MTP gives none
@@ -117,7 +136,7 @@ class Network {
   [[nodiscard]] const Numerics& numerics() const { return numerics_; }
   [[nodiscard]] const PackedWeights& packed() const { return packed_; }
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
-  // A block for sequences to adopt or add.
+  // A block for sequences to adopt or add. Null when the device has no memory for it.
   [[nodiscard]] std::shared_ptr<kernels::Buffer> new_block() { return pool_.allocate(); }
   // What a sequence remembers of `tokens`, none of them with an embedding, beside its blocks: what
   // adopt() wants to know.
@@ -134,13 +153,17 @@ class Network {
   // by then, so the batch's sequences are of no use any more.
   [[nodiscard]] Result<ForwardResult> forward(std::span<const SequenceRows> batch,
                                               const ForwardOptions& options);
-  // Tells the drafter that positions [first_position, + features.size() / plan.feature_width()) are
-  // final: their rows of `features` become its context. Positions come in order, without gaps; the
-  // sequence's length is their end.
+  // Tells the drafter which positions are final: their features become its context. Positions of a
+  // sequence come in order, without gaps; its length is their end. A sequence stands once in a
+  // batch, and a row's numbers do not depend on what else does; likewise below.
+  void draft_context(std::span<const DraftContextRows> batch);
   void draft_context(Sequence& sequence,
                      std::span<const float> features,
                      std::int64_t first_position);
-  // One greedy block behind the last verified position; `token` sits at position sequence.length().
+  // A block behind the last verified position of each sequence.
+  [[nodiscard]] std::vector<DraftResult> draft(std::span<const DraftRow> batch,
+                                               const DraftOptions& options);
+  // Of one, greedy and with all values.
   [[nodiscard]] DraftResult draft(Sequence& sequence, std::int32_t token, Probe* probe = nullptr);
 
  private:

@@ -210,6 +210,73 @@ TEST_P(NetworkProperty, AParkedRequestContinuesAsIfItHadStayed) {
   }
 }
 
+// Context rows of different numbers, then a block behind each: all at once, or one by one.
+TEST_P(NetworkProperty, DraftsOfABatchAreThoseOfEachAlone) {
+  World& w = world();
+  constexpr std::array<std::int64_t, 5> kLengths{1, 9, 17, 40, 131};
+  struct Fed {
+    std::unique_ptr<Sequence> together;
+    std::unique_ptr<Sequence> alone;
+    ForwardResult result;
+  };
+  std::vector<Fed> all;
+  std::vector<DraftContextRows> context;
+  std::vector<DraftRow> rows;
+  for (std::size_t i = 0; i < kLengths.size(); ++i) {
+    const Tokens tokens = tokens_of(20 + i, static_cast<std::size_t>(kLengths[i]));
+    Fed& fed = all.emplace_back(w.network->new_sequence(), w.network->new_sequence());
+    for (Sequence* const one : {fed.together.get(), fed.alone.get()}) {
+      const SequenceRows part{.sequence = one, .tokens = tokens};
+      fed.result = w.network->forward({&part, 1}, {}).value();
+    }
+  }
+  for (const Fed& fed : all) {
+    context.push_back({fed.together.get(), fed.result.features, 0});
+    rows.push_back({fed.together.get(), static_cast<std::int32_t>(7 + rows.size())});
+    w.network->draft_context(*fed.alone, fed.result.features, 0);
+  }
+  w.network->draft_context(context);
+  for (int again = 0; again < 2; ++again) {  // drafting leaves no trace
+    const std::vector<DraftResult> got = w.network->draft(rows, {.values = true});
+    ASSERT_EQ(got.size(), rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const DraftResult want = w.network->draft(*all[i].alone, rows[i].token);
+      EXPECT_EQ(got[i].tokens, want.tokens) << i;
+      EXPECT_TRUE(same(want.logits, got[i].logits)) << i;
+      EXPECT_TRUE(same(want.hidden, got[i].hidden)) << i;
+      EXPECT_TRUE(same(want.confidences, got[i].confidences)) << i;
+    }
+  }
+}
+
+// What is chosen is what the chain goes on with.
+TEST_P(NetworkProperty, DraftsAreChosenByTheCaller) {
+  World& w = world();
+  const auto sequence = w.network->new_sequence();
+  const SequenceRows part{.sequence = sequence.get(), .tokens = w.tokens};
+  const ForwardResult result = w.network->forward({&part, 1}, {}).value();
+  w.network->draft_context(*sequence, result.features, 0);
+  const DraftResult largest = w.network->draft(*sequence, 7);
+  const auto choosing = [&](std::size_t position, std::int32_t token) {
+    const DraftRow row{sequence.get(), 7};
+    const auto choose = [&](std::size_t, std::size_t k, std::span<const float> logits) {
+      return k == position
+                 ? token
+                 : static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+    };
+    return std::move(w.network->draft({&row, 1}, {.choose = choose, .values = true}).front());
+  };
+  const std::int32_t other = (largest.tokens[1] + 1) % 240;
+  EXPECT_EQ(choosing(1, largest.tokens[1]).tokens, largest.tokens);
+  const DraftResult got = choosing(1, other);
+  EXPECT_EQ(got.tokens[0], largest.tokens[0]);
+  EXPECT_EQ(got.tokens[1], other);
+  const std::size_t v = vocabulary(w);
+  EXPECT_TRUE(same(std::span(largest.logits).first(2 * v), std::span(got.logits).first(2 * v)));
+  EXPECT_FALSE(
+      same(std::span(largest.logits).subspan(2 * v, v), std::span(got.logits).subspan(2 * v, v)));
+}
+
 struct Computed {
   CutMode cut = CutMode::kCompact;
   std::int64_t chunk = kPrompt;

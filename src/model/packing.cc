@@ -116,7 +116,11 @@ PackedWeights provide_packed(ModelWeights& weights,
   }
   out.form = choose_packed_form(out.bytes, memory_max, has_file);
   if (out.form == PackedForm::kMemory) {
-    out.memory = device.allocate(out.bytes);
+    out.memory = device.try_allocate(out.bytes);
+    if (out.memory == nullptr) {
+      out.form = PackedForm::kNone;
+      return out;
+    }
     WorkerPool pool(cpu_count());
     pool.run(matrices.size(),
              [&](std::size_t i) { pack_matrix(*matrices[i], out.memory->data() + offsets[i]); });

@@ -37,7 +37,7 @@ BlockPool::BlockPool(const ModelPlan& plan, kernels::Device& device, bool packed
 }
 
 std::shared_ptr<kernels::Buffer> BlockPool::allocate() {
-  return device_.allocate(block_bytes_);
+  return device_.try_allocate(block_bytes_);
 }
 
 Sequence::Sequence(const ModelPlan& plan, kernels::Device& device, BlockPool& pool)
@@ -125,7 +125,9 @@ void Sequence::restore_state(std::span<const float> state) {
 
 void Sequence::reserve(std::int64_t length) {
   while (std::ssize(blocks_) * kBlockTokens < length) {
-    add_blocks({{pool_.allocate()}});
+    const std::shared_ptr<kernels::Buffer> block = pool_.allocate();
+    GALLEY_ASSERT(block != nullptr);
+    add_blocks({{block}});
   }
 }
 

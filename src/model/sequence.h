@@ -19,6 +19,7 @@ class BlockPool {
  public:
   BlockPool(const ModelPlan& plan, kernels::Device& device, bool packed);
 
+  // Null when the device has no memory for it.
   [[nodiscard]] std::shared_ptr<kernels::Buffer> allocate();
   // Where in a block the compressed rows and the index keys of a source layer are, and how.
   struct Place {

@@ -70,6 +70,9 @@ SweepResult sweep_engines(std::uint64_t first_seed, std::int64_t worlds, std::in
     out.requests += report.requests;
     out.preemptions += report.scheduler.preemptions;
     out.hit_tokens += report.scheduler.hit_tokens;
+    out.forks += report.scheduler.forks;
+    out.drafts += report.scheduler.drafts;
+    out.drafts_verified += report.scheduler.drafts_verified;
     if (report.violations.count() > 0) {
       ++out.failed;
       if (!out.first_failed) {

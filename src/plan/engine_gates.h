@@ -22,7 +22,10 @@ struct SweepResult {
   std::int64_t requests{};
   std::int64_t preemptions{};
   std::int64_t hit_tokens{};
-  std::int64_t failed{};  // worlds with a violation
+  std::int64_t forks{};
+  std::int64_t drafts{};
+  std::int64_t drafts_verified{};  // the others were over a budget
+  std::int64_t failed{};           // worlds with a violation
   std::optional<Seed> first_failed;
   std::vector<std::string> violations;  // of that one
 };

@@ -120,6 +120,13 @@ class EngineWorld {
   }
 
   recipe::Generation new_request() {
+    if (!latest_.prompt.empty() && chance(options_.load.twins)) {
+      return latest_;
+    }
+    return latest_ = fresh_request();
+  }
+
+  recipe::Generation fresh_request() {
     const auto& text = documents_[random_.next_below(documents_.size())];
     const int tenant = next_tenant();
     const bool is_short = options_.load.unequal && tenant % 2 == 1;
@@ -326,6 +333,7 @@ class EngineWorld {
   std::map<RequestId, Live> live_;
   std::size_t coming_ = 0;
   std::vector<recipe::Generation> arrived_;
+  recipe::Generation latest_;
   std::vector<RequestId> cancelled_;
   double held_sum_ = 0;
   std::int64_t turns_ = 0;
@@ -357,6 +365,8 @@ EngineWorldOptions random_engine_world(Seed seed, std::int64_t rows) {
   out.device.window = 16;
   out.device.ring_rows = out.device.window + std::max(out.scheduler.drafts, 1);
   out.device.draft_errors = static_cast<unsigned>(random.next_below(200));
+  out.device.confidences = random.next_below(4) > 0;
+  out.device.token = std::chrono::microseconds(random.next_below(3000));
   out.device.failures = static_cast<unsigned>(random.next_below(200));
   out.device.step_max = std::chrono::milliseconds(random.next_below(20));
   out.load.at_once = 2 + random.next_below(24);

@@ -29,6 +29,7 @@ struct EngineLoad {
   // Requests that have come and not ended, at most; new ones come as others end, after a pause.
   std::size_t at_once = 16;
   Duration pause{};          // mean
+  unsigned twins = 30;       // of 256 requests ask what the one before asked
   unsigned cancels = 10;     // of 256 requests, at a random time
   unsigned deadlines = 8;    // likewise
   unsigned preemptions = 4;  // of 256 turns: one running request is preempted

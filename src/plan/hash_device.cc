@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "engine/calibration.h"
+#include "engine/speculation.h"
 
 namespace galley::plan {
 
@@ -31,6 +34,11 @@ TokenId HashModel::next(std::uint64_t prefix) const {
 TokenId HashModel::draft(std::uint64_t prefix, unsigned errors) const {
   const TokenId right = next(prefix);
   return mix(prefix, 1) % 256 < errors ? (right + 1) % vocabulary_ : right;
+}
+
+float HashModel::confidence(std::uint64_t prefix, bool right) const {
+  const auto noise = static_cast<float>(mix(prefix, 3) % 1024) / 256.0F - 2.0F;
+  return noise + (right ? 1.0F : -1.0F);
 }
 
 HashModel::Answer HashModel::answer(std::span<const TokenId> prompt,
@@ -75,9 +83,11 @@ struct HashDevice::Slot {
   std::int64_t write_floor = 0;
   std::int64_t answered = 0;
   std::vector<TokenId> drafts;
-  std::int64_t verified = 0;  // drafts of the forward that was run last
-  bool failed = false;        // in that forward
-  bool runs = false;          // its row of that forward was not a no-op
+  std::vector<float> confidences;
+  std::int64_t drafts_there = 0;  // for the forward that was run last, verified or not
+  std::int64_t verified = 0;      // drafts of the forward that was run last
+  bool failed = false;            // in that forward
+  bool runs = false;              // its row of that forward was not a no-op
   bool done = true;
 
   [[nodiscard]] std::int64_t left() const { return request->generation.max_tokens - answered; }
@@ -146,8 +156,16 @@ void HashDevice::launch_forward(engine::StepPlan plan) {
   step.result.id = step.plan.id;
   const double share = random_.next_float();
   const auto span = static_cast<double>((options_.step_max - options_.step_min).count());
-  const Duration length = options_.step_min + Duration(static_cast<std::int64_t>(share * span));
-  step.result.time = length;
+  Duration length = options_.step_min + Duration(static_cast<std::int64_t>(share * span));
+  std::size_t drafts = 0;
+  for (const PlannedRow& row : step.plan.rows) {
+    step.result.tokens += row.feed > 0 ? row.feed : 1;
+    drafts += static_cast<std::size_t>(row.drafts_max);
+  }
+  step.result.tokens +=
+      static_cast<std::int64_t>(std::min(drafts, step.plan.budget.value_or(drafts)));
+  length += options_.token * step.result.tokens;
+  step.result.forward = length;
   enqueue(length, [this, &step] { forward(step); });
 }
 
@@ -163,7 +181,7 @@ void HashDevice::launch_sampler(engine::SamplerPlan plan) {
   }
   const auto mean = static_cast<double>((options_.step_min + options_.step_max).count()) / 2;
   const Duration length(static_cast<std::int64_t>(mean * options_.sampler_share));
-  step.result.time += length;
+  step.result.sampler = length;
   enqueue(length, [this, &step, plan = std::move(plan)] { sample(step, plan); });
   step.done_at = free_at_;
 }
@@ -230,7 +248,8 @@ void HashDevice::start(const engine::SlotStart& start) {
           .done = false};
   slot.ring.resize(static_cast<std::size_t>(options_.ring_rows));
   const auto prompt = std::ssize(start.request->generation.prompt);
-  if (start.write_floor > 0 && start.write_floor > prompt - options_.keep_tokens) {
+  const bool fork = start.begin == prompt;  // a hit is never that long
+  if (!fork && start.write_floor > 0 && start.write_floor > prompt - options_.keep_tokens) {
     violations_.add(fmt::format("a hit of {} reaches into the last {} of {} prompt tokens",
                                 start.write_floor, options_.keep_tokens, prompt));
   }
@@ -245,13 +264,21 @@ void HashDevice::forward(Step& step) {
   for (const engine::SlotStart& one : step.plan.starts) {
     start(one);
   }
-  for (const PlannedRow& row : step.plan.rows) {
+  const std::vector<std::uint8_t> verified = verify_lengths(step.plan);
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
     ++rows_;
     Slot& slot = slots_[row.slot.value()];
     if (slot.generation != row.generation) {
       continue;
     }
     slot.blocks.insert(slot.blocks.end(), row.blocks.begin(), row.blocks.end());
+    if (row.fork_of) {
+      const Slot& from = slots_[step.plan.rows[*row.fork_of].slot.value()];
+      slot.runs = true;
+      slot.failed = slot.done = !from.runs || from.failed;
+      continue;
+    }
     slot.runs = !slot.done;
     slot.failed = slot.runs && random_.next_below(65'536) < options_.failures;
     if (slot.failed) {
@@ -261,9 +288,31 @@ void HashDevice::forward(Step& step) {
     if (slot.runs && row.feed > 0) {
       feed_prompt(slot, row);
     } else if (slot.runs) {
-      feed_drafts(slot, row);
+      feed_drafts(slot, verified[i]);
     }
   }
+}
+
+std::vector<std::uint8_t> HashDevice::verify_lengths(const engine::StepPlan& plan) {
+  const auto gamma = static_cast<std::size_t>(options_.drafts);
+  std::vector<std::uint8_t> drafts(plan.rows.size());
+  std::vector<float> confidences(plan.rows.size() * gamma, std::numeric_limits<float>::quiet_NaN());
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    const PlannedRow& row = plan.rows[i];
+    Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation || slot.done || row.feed > 0) {
+      continue;
+    }
+    slot.drafts_there = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
+                                  static_cast<std::ptrdiff_t>(slot.left() - 1)});
+    drafts[i] = static_cast<std::uint8_t>(slot.drafts_there);
+    for (std::size_t k = 0; plan.budget && k < slot.confidences.size(); ++k) {
+      confidences[i * gamma + k] =
+          static_cast<float>(engine::confidence(slot.confidences[k], plan.temperatures[k]));
+    }
+  }
+  return engine::verify_lengths({.gamma = gamma, .confidences = confidences, .drafts = drafts},
+                                plan.budget);
 }
 
 void HashDevice::feed_prompt(Slot& slot, const PlannedRow& row) {
@@ -275,9 +324,8 @@ void HashDevice::feed_prompt(Slot& slot, const PlannedRow& row) {
   slot.length += row.feed;
 }
 
-void HashDevice::feed_drafts(Slot& slot, const PlannedRow& row) {
-  slot.verified = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
-                            static_cast<std::ptrdiff_t>(slot.left() - 1)});
+void HashDevice::feed_drafts(Slot& slot, std::int64_t verified) {
+  slot.verified = verified;
   for (std::int64_t i = 0; i <= slot.verified; ++i) {
     write(slot, slot.length + i,
           i == 0 ? slot.tokens.back() : slot.drafts[static_cast<std::size_t>(i - 1)]);
@@ -342,12 +390,30 @@ void HashDevice::check_window(const Slot& slot, std::int64_t position) {
 
 // ---- sampler --------------------------------------------------------------------------------
 
+void HashDevice::fork(Slot& slot, const Slot& from) {
+  slot.ring = from.ring;
+  slot.window_begin = from.window_begin;
+  if (slot.hashes != from.hashes) {
+    violations_.add("a fork's prompt is not the other's");
+  }
+  for (std::int64_t i = slot.write_floor; i < slot.length; ++i) {
+    const std::uint64_t* const there = cell(from, i);
+    std::uint64_t* const here = cell(slot, i);
+    if (there != nullptr && here != nullptr) {
+      *here = *there;
+    }
+  }
+}
+
 void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
   for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
     const PlannedRow& row = step.plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
     SettledRow settled{.slot = row.slot, .generation = row.generation};
     if (slot.generation == row.generation && slot.runs) {
+      if (row.fork_of && !slot.failed && !plan.dead[i]) {
+        fork(slot, slots_[step.plan.rows[*row.fork_of].slot.value()]);
+      }
       if (slot.failed) {
         settled.error = Error{.code = Code::kUnavailable, .what = "a row failed"};
       } else if (plan.dead[i]) {
@@ -382,19 +448,26 @@ SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row, bool drafts) {
     }
     ++out.drafts_accepted;
   }
+  out.drafts = row.feed > 0 ? 0 : static_cast<int>(slot.drafts_there);
   out.drafts_verified = static_cast<int>(verified);
   slot.done = out.finish.has_value();
   if (row.feed == 0) {
     slot.length += std::ssize(out.tokens);
   }
   slot.drafts.clear();
+  slot.confidences.clear();
   if (drafts && !slot.done && slot.left() > 1) {
     std::uint64_t prefix =
         model_.extend(slot.hashes[static_cast<std::size_t>(slot.length - 1)], slot.tokens.back());
     for (int i = 0; i < options_.drafts; ++i) {
       slot.drafts.push_back(model_.draft(prefix, options_.draft_errors));
+      if (options_.confidences) {
+        slot.confidences.push_back(
+            model_.confidence(prefix, slot.drafts.back() == model_.next(prefix)));
+      }
       prefix = model_.extend(prefix, slot.drafts.back());
     }
+    out.confidences = slot.confidences;
   }
   return out;
 }

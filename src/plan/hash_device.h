@@ -37,6 +37,9 @@ class HashModel {
   // A guess of it that is wrong in `errors` of 256 cases.
   [[nodiscard]] TokenId draft(std::uint64_t prefix, unsigned errors) const;
 
+  // Of a draft behind `prefix`, before the sigmoid: higher for a right one, mostly.
+  [[nodiscard]] float confidence(std::uint64_t prefix, bool right) const;
+
   struct Answer {
     std::vector<TokenId> tokens;
     recipe::SourceFinish finish{};
@@ -60,10 +63,12 @@ struct HashDeviceOptions {
   int ring_rows = 0;             // window + drafts is the least that works
   std::int64_t keep_tokens = 1;  // at the end of a prompt: no hit may reach into them
   unsigned draft_errors = 64;    // of 256
+  bool confidences = true;       // behind drafts: what they say is half true
   unsigned failures = 0;         // of 65,536 rows: the row is not computed, and ends in an error
   // Times on the device: of a forward, uniform between these, and of its sampler, a part of it.
   Duration step_min{};
   Duration step_max{};
+  Duration token{};  // more for each token that a forward may have to feed
   double sampler_share = 0.1;
   bool split = true;  // samplers are launched when every earlier step is settled
 };
@@ -125,7 +130,9 @@ class HashDevice final : public engine::StepDevice {
   void start(const engine::SlotStart& start);
   void forward(Step& step);
   void feed_prompt(Slot& slot, const engine::PlannedRow& row);
-  void feed_drafts(Slot& slot, const engine::PlannedRow& row);
+  [[nodiscard]] std::vector<std::uint8_t> verify_lengths(const engine::StepPlan& plan);
+  void feed_drafts(Slot& slot, std::int64_t verified);
+  void fork(Slot& slot, const Slot& from);
   void write(Slot& slot, std::int64_t position, TokenId token);
   void check_blocks(const Slot& slot, std::int64_t end);
   void check_window(const Slot& slot, std::int64_t position);

@@ -112,7 +112,7 @@ class ChatStream final : public StreamEncoder {
       head_.append("null");
     }
     head_.append(",\"choices\":[");
-    delta_ = head_ + "{\"index\":0,\"delta\":{";
+    delta_ = head_ + "{\"index\":" + std::to_string(info_.choice) + ",\"delta\":{";
     usage_null_ = include_usage_ ? ",\"usage\":null" : "";
     content_begin_ = delta_ + "\"content\":\"";
     content_end_ = thinking_ ? "\",\"reasoning_content\":null" : "\"";
@@ -140,14 +140,20 @@ class ChatStream final : public StreamEncoder {
 
   void on_finished(const Finished& finished) {
     ended_ = true;
+    const bool last = !info_.choices || info_.choices->end(info_.choice, "", finished.usage);
+    const Usage& usage = info_.choices ? info_.choices->usage() : finished.usage;
     out_.append(content_begin_).append(content_end_).append("},\"logprobs\":null");
     out_.append(",\"finish_reason\":\"").append(finish_name(finished.reason)).append("\"");
     out_.append(broken_call_member(finished.reason)).append("}],\"usage\":");
-    append_openai_usage(finished.usage, out_);
+    if (!last) {
+      out_.append("null}\n\n");
+      return;
+    }
+    append_openai_usage(usage, out_);
     out_.append("}\n\n");
     if (info_.usage_chunk && include_usage_) {
       out_.append(head_).append("],\"usage\":");
-      append_openai_usage(finished.usage, out_);
+      append_openai_usage(usage, out_);
       out_.append("}\n\n");
     }
     out_.append("data: [DONE]\n\n");
@@ -207,23 +213,21 @@ class ChatWhole final : public WholeEncoder {
   }
 
   [[nodiscard]] std::string body() override {
+    std::string choices = choice();
+    if (info_.choices != nullptr) {
+      if (!info_.choices->end(info_.choice, std::move(choices), usage_)) {
+        return {};
+      }
+      choices = info_.choices->texts();
+      usage_ = info_.choices->usage();
+    }
     std::string out = "{\"id\":";
     append_json_string(info_.id, out);
     out.append(",\"object\":\"chat.completion\",\"created\":");
     append_int(info_.created_s, out);
     out.append(",\"model\":");
     append_json_string(model_, out);
-    out.append(",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":");
-    append_json_string(content_, out);
-    if (reasoning_) {
-      out.append(",\"reasoning_content\":");
-      append_json_string(*reasoning_, out);
-    }
-    append_calls(out);
-    out.append("},\"logprobs\":");
-    append_logprob_lists(out);
-    out.append(",\"finish_reason\":\"").append(finish_name(reason_)).append("\"");
-    out.append(broken_call_member(reason_)).append("}],\"usage\":");
+    out.append(",\"choices\":[").append(choices).append("],\"usage\":");
     append_openai_usage(usage_, out);
     out.append(",\"system_fingerprint\":");
     if (fingerprint_) {
@@ -241,6 +245,22 @@ class ChatWhole final : public WholeEncoder {
     std::string name;
     std::string arguments;
   };
+
+  [[nodiscard]] std::string choice() const {
+    std::string out = "{\"index\":" + std::to_string(info_.choice) +
+                      ",\"message\":{\"role\":\"assistant\",\"content\":";
+    append_json_string(content_, out);
+    if (reasoning_) {
+      out.append(",\"reasoning_content\":");
+      append_json_string(*reasoning_, out);
+    }
+    append_calls(out);
+    out.append("},\"logprobs\":");
+    append_logprob_lists(out);
+    out.append(",\"finish_reason\":\"").append(finish_name(reason_)).append("\"");
+    out.append(broken_call_member(reason_)).push_back('}');
+    return out;
+  }
 
   static void add_logprobs(std::span<const TokenLogprob> logprobs, std::string& list) {
     if (!logprobs.empty()) {

@@ -95,6 +95,8 @@ class CompletionsStream final : public StreamEncoder {
       : out_(out),
         compat_(request.compat),
         include_usage_(request.include_usage),
+        choice_(info.choice),
+        choices_(info.choices),
         echo_(request.completion->echo ? request.completion->prompt : std::string()),
         head_("data: " + head_of(info, request.model)) {}
 
@@ -126,7 +128,9 @@ class CompletionsStream final : public StreamEncoder {
   void chunk(std::string_view text, std::span<const TokenLogprob> logprobs) {
     out_.append(head_).append("{\"text\":");
     append_json_string(text, out_);
-    out_.append(",\"index\":0,\"logprobs\":");
+    out_.append(",\"index\":");
+    append_int(static_cast<std::int64_t>(choice_), out_);
+    out_.append(",\"logprobs\":");
     if (logprobs.empty()) {
       out_.append("null");
     } else {
@@ -139,15 +143,24 @@ class CompletionsStream final : public StreamEncoder {
 
   void finish(const Finished& finished) {
     ended_ = true;
-    out_.append(head_).append("{\"text\":\"\",\"index\":0,\"logprobs\":null,\"finish_reason\":\"");
+    const bool last = choices_ == nullptr || choices_->end(choice_, "", finished.usage);
+    out_.append(head_).append("{\"text\":\"\",\"index\":");
+    append_int(static_cast<std::int64_t>(choice_), out_);
+    out_.append(",\"logprobs\":null,\"finish_reason\":\"");
     out_.append(finish_name(finished.reason)).append("\"}],\"usage\":");
-    append_openai_usage(finished.usage, out_);
+    if (!last) {
+      out_.append("null}\n\n");
+      return;
+    }
+    append_openai_usage(choices_ == nullptr ? finished.usage : choices_->usage(), out_);
     out_.append("}\n\ndata: [DONE]\n\n");
   }
 
   std::string& out_;
   Compat compat_;
   bool include_usage_;
+  std::size_t choice_;
+  Choices* choices_;
   std::string echo_;
   std::string head_;  // of every chunk, up to its choice
   LogprobLists logprobs_;
@@ -158,6 +171,8 @@ class CompletionsWhole final : public WholeEncoder {
  public:
   CompletionsWhole(const Request& request, const ReplyInfo& info)
       : head_(head_of(info, request.model)),
+        choice_(info.choice),
+        choices_(info.choices),
         text_(request.completion->echo ? request.completion->prompt : std::string()) {}
 
   void on_event(const Event& event) override {
@@ -171,15 +186,25 @@ class CompletionsWhole final : public WholeEncoder {
   }
 
   [[nodiscard]] std::string body() override {
-    std::string out = head_ + "{\"text\":";
-    append_json_string(text_, out);
-    out.append(",\"index\":0,\"logprobs\":");
+    std::string choice = "{\"text\":";
+    append_json_string(text_, choice);
+    choice.append(",\"index\":");
+    append_int(static_cast<std::int64_t>(choice_), choice);
+    choice.append(",\"logprobs\":");
     if (logprobs_.empty()) {
-      out.append("null");
+      choice.append("null");
     } else {
-      logprobs_.take(out);
+      logprobs_.take(choice);
     }
-    out.append(",\"finish_reason\":\"").append(finish_name(reason_)).append("\"}],\"usage\":");
+    choice.append(",\"finish_reason\":\"").append(finish_name(reason_)).append("\"}");
+    if (choices_ != nullptr) {
+      if (!choices_->end(choice_, std::move(choice), usage_)) {
+        return {};
+      }
+      choice = choices_->texts();
+      usage_ = choices_->usage();
+    }
+    std::string out = head_ + choice + "],\"usage\":";
     append_openai_usage(usage_, out);
     out.push_back('}');
     return out;
@@ -187,6 +212,8 @@ class CompletionsWhole final : public WholeEncoder {
 
  private:
   std::string head_;
+  std::size_t choice_;
+  Choices* choices_;
   std::string text_;
   LogprobLists logprobs_;  // none where the prompt is repeated
   FinishReason reason_ = FinishReason::kEndOfStream;

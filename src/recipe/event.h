@@ -22,11 +22,25 @@ struct TokenLogprob {
   std::vector<TopLogprob> top;
 };
 
+// Why the first part of a prompt that could have come from the cache did not.
+enum class MissReason : std::uint8_t {
+  kNotStored,  // nothing that begins so is there
+  kDifferent,  // what is there has another token
+  kEvicted,    // it was there and made room for others
+  kTooShort,   // it is there, but no longer than what is computed again behind any hit
+};
+[[nodiscard]] std::string_view name(MissReason reason);
+struct CacheMiss {
+  MissReason reason{};
+  std::int64_t token{};  // first of the prompt that was not found
+};
+
 struct Usage {
   std::int64_t prompt_tokens{};      // with every image in full, cache hits included
   std::int64_t cached_tokens{};      // part of prompt_tokens
   std::int64_t completion_tokens{};  // reasoning included
   std::optional<std::int64_t> reasoning_tokens;
+  std::optional<CacheMiss> cache_miss;
 };
 
 enum class FinishReason : std::uint8_t {
@@ -44,6 +58,7 @@ enum class FinishReason : std::uint8_t {
 struct Started {
   std::int64_t prompt_tokens{};
   std::int64_t cached_tokens{};
+  std::optional<CacheMiss> cache_miss;  // nothing: all that could be found was, or nobody knows
   std::optional<std::string> fingerprint;
 };
 struct ReasoningText {

@@ -199,6 +199,7 @@ void Parser::start(const Started& started) {
   started_ = true;
   usage_.prompt_tokens = started.prompt_tokens;
   usage_.cached_tokens = started.cached_tokens;
+  usage_.cache_miss = started.cache_miss;
   sink_.on_event(started);
 }
 

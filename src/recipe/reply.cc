@@ -72,6 +72,42 @@ void append_token(std::string_view token, float logprob, std::string& out) {
 
 }  // namespace
 
+std::string_view name(MissReason reason) {
+  switch (reason) {
+    case MissReason::kNotStored:
+      return "not_stored";
+    case MissReason::kDifferent:
+      return "different";
+    case MissReason::kEvicted:
+      return "evicted";
+    case MissReason::kTooShort:
+      return "too_short";
+  }
+  std::unreachable();
+}
+
+bool Choices::end(std::size_t index, std::string text, const Usage& usage) {
+  texts_[index] = std::move(text);
+  if (index == 0) {
+    usage_.prompt_tokens = usage.prompt_tokens;
+    usage_.cached_tokens = usage.cached_tokens;
+    usage_.cache_miss = usage.cache_miss;
+  }
+  usage_.completion_tokens += usage.completion_tokens;
+  if (usage.reasoning_tokens) {
+    usage_.reasoning_tokens = usage_.reasoning_tokens.value_or(0) + *usage.reasoning_tokens;
+  }
+  return --left_ == 0;
+}
+
+std::string Choices::texts() const {
+  std::string out;
+  for (const std::string& text : texts_) {
+    out.append(out.empty() ? "" : ",").append(text);
+  }
+  return out;
+}
+
 std::string CallIds::next() {
   const std::string random = source_->next_id();
   const std::string number = fmt::format("{:02}", count_++);
@@ -115,9 +151,14 @@ void append_token_text(std::string_view token, std::string& out) {
 void append_openai_usage(const Usage& usage, std::string& out) {
   fmt::format_to(std::back_inserter(out),
                  R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
-                 R"("prompt_tokens_details":{{"cached_tokens":{}}})",
+                 R"("prompt_tokens_details":{{"cached_tokens":{})",
                  usage.prompt_tokens, usage.completion_tokens,
                  usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+  if (usage.cache_miss) {
+    fmt::format_to(std::back_inserter(out), R"(,"cache_miss":{{"reason":"{}","token":{}}})",
+                   name(usage.cache_miss->reason), usage.cache_miss->token);
+  }
+  out.push_back('}');
   if (usage.reasoning_tokens) {
     fmt::format_to(std::back_inserter(out),
                    R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})",

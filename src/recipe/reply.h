@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -21,12 +22,33 @@ class IdSource {
   virtual std::string next_id() = 0;
 };
 
+// The answers to a request that wants several. Each has an encoder of its own, of the same id and
+// time; who ends last says what is said once.
+class Choices {
+ public:
+  explicit Choices(std::size_t count) : texts_(count), left_(count) {}
+  // Answer `index` is over. `text`: its element of a whole reply. False while others go on.
+  bool end(std::size_t index, std::string text, const Usage& usage);
+  // Elements, with commas.
+  [[nodiscard]] std::string texts() const;
+  // The prompt counts once, and what of it was in the cache is what the first answer found there.
+  [[nodiscard]] const Usage& usage() const { return usage_; }
+
+ private:
+  std::vector<std::string> texts_;
+  std::size_t left_;
+  Usage usage_;
+};
+
 struct ReplyInfo {
   std::string id;            // what new_reply_id() made
   std::int64_t created_s{};  // Unix time
   IdSource* call_ids{};      // not owned, never null
   // Says when a Response was completed. Not owned; null: when it was created.
   const Clock* clock = nullptr;
+  // Chat Completions and Completions: which of several answers. Not owned; null: there is one.
+  std::size_t choice = 0;
+  Choices* choices = nullptr;
   // Chat: one extra chunk with empty `choices` as OpenAI sends it (spec 6.3).
   bool usage_chunk = false;
 };

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -67,6 +68,20 @@ class TokenSource {
   // (named, with the request field in `where`); then the sink is never called.
   virtual Result<std::unique_ptr<ActiveGeneration>> start(Generation generation,
                                                           TokenSink& sink) = 0;
+  // Generations that differ in `choice` only, each with a sink: all of them start, or none. A
+  // source that can compute their prompt once has a way of its own.
+  virtual Result<std::vector<std::unique_ptr<ActiveGeneration>>> start_choices(
+      std::vector<Generation> generations, std::span<TokenSink* const> sinks) {
+    std::vector<std::unique_ptr<ActiveGeneration>> out;
+    for (std::size_t i = 0; i < generations.size(); ++i) {
+      auto started = start(std::move(generations[i]), *sinks[i]);
+      if (!started) {
+        return std::unexpected(std::move(started).error());
+      }
+      out.push_back(*std::move(started));
+    }
+    return out;
+  }
   // What /ready waits for.
   [[nodiscard]] virtual bool ready() const = 0;
   // For people: "echo (no model is loaded)".

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "cache/block_key.h"
+
+namespace galley::cache {
+
+enum class Miss : std::uint8_t {
+  kNotStored,   // nobody asked so far with these tokens
+  kDifferent,   // what is stored behind the same beginning goes on with other tokens
+  kEvicted,     // it made room for others
+  kOtherScope,  // another tenant or user has it: for operators' eyes, not for clients'
+};
+
+// Names what stands in the blocks up to one, whoever they belong to; of no use where a wrong answer
+// would matter. 0 is the parent of the first block.
+[[nodiscard]] std::uint64_t content_of(std::uint64_t parent, std::span<const TokenId> tokens);
+
+// What the blocks of a pool say, and which of them had to go, so that a miss can be told why. Holds
+// the tokens of known blocks, half a kilobyte each, and the names of about kEvictedMax that made
+// room. Single-threaded.
+class BlockHistory {
+ public:
+  static constexpr std::size_t kEvictedMax = std::size_t{1} << 16U;
+
+  struct Entry {
+    BlockKey key;
+    BlockKey parent;
+    std::uint64_t content{};
+    std::span<const TokenId> tokens;
+  };
+  void published(const Entry& entry);
+  // Of a known block: it is no more.
+  void evicted(const BlockKey& key);
+
+  struct Reason {
+    Miss miss{};
+    std::size_t tokens{};  // of the block, that were as stored before the first that was not
+  };
+  // Why `wanted`, the first block that is not known, is not: its parent is.
+  [[nodiscard]] Reason explain(const Entry& wanted) const;
+  [[nodiscard]] std::size_t known() const { return known_.size(); }
+
+ private:
+  struct Known {
+    BlockKey parent;
+    std::uint64_t content{};
+    std::vector<TokenId> tokens;
+  };
+
+  std::unordered_map<BlockKey, Known> known_;
+  std::unordered_map<BlockKey, BlockKey> newest_;            // by parent
+  std::unordered_map<std::uint64_t, std::size_t> contents_;  // known blocks of each
+  std::vector<BlockKey> evicted_;                            // each at its place, newest stays
+};
+
+}  // namespace galley::cache
