@@ -31,6 +31,7 @@ build libpng-dev             decodes PNG images for the vision tower
 build libwebp-dev            decodes WebP images for the vision tower
 build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 build libssl-dev              SHA-256 of cache keys
+build libsqlite3-dev          responses, files and batches that the server keeps
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients
@@ -56,6 +57,7 @@ anthropic==2.14.0            the other real client
 pytest==9.2.0                runs the Python tests
 selenium==4.51.0             drives the browser
 tokenizers==0.23.3           checks the vocabulary of the shipped model
+jsonschema==4.26.0           checks replies against their description
 '
 
 # JavaScript clients and coding agents, below .cache/npm. One line each: package, reason.

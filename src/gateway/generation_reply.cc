@@ -68,8 +68,8 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
   if (exchange->gone()) {
     return;
   }
-  const auto reply = std::make_shared<GenerationReply>(exchange, std::move(prepared.request),
-                                                       context, std::move(place));
+  const auto reply = std::make_shared<GenerationReply>(
+      exchange, std::move(prepared.request), prepared.generation.tenant, context, std::move(place));
   auto active = context.source.start(std::move(prepared.generation), *reply);
   if (!active) {
     exchange->respond(
@@ -78,6 +78,9 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
   }
   reply->active_ = std::move(*active);
   reply->context_.metrics.active.add(1);
+  if (context.under_way != nullptr) {
+    ++*context.under_way;
+  }
   if (reply->writer_.streams()) {
     exchange->start_stream(stream_head(reply->request_));
   }
@@ -86,14 +89,17 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
 
 GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
                                  recipe::Request request,
+                                 std::string tenant,
                                  ReplyContext context,
                                  std::unique_ptr<KeyQuota::Place> place)
     : exchange_(std::move(exchange)),
       request_(std::move(request)),
+      tenant_(std::move(tenant)),
+      id_(new_reply_id(request_.protocol, context.ids)),
       context_(context),
       writer_(request_,
               context_.codec.tokenizer(),
-              {.id = new_reply_id(request_.protocol, context_.ids),
+              {.id = id_,
                .created_s = context_.clock.unix_seconds(),
                .call_ids = &context_.ids,
                .clock = &context_.clock}),
@@ -149,7 +155,7 @@ void GenerationReply::on_room() {
 }
 
 void GenerationReply::on_stop() {
-  if (!over_) {
+  if (!over_ && !complete_) {
     fail_with({.code = Code::kUnavailable, .what = "The server is stopping. Retry later."});
   }
 }
@@ -194,7 +200,7 @@ void GenerationReply::pump() {
     return;
   }
   std::size_t tokens = 0;
-  while (!over_ &&
+  while (!over_ && !complete_ &&
          (!writer_.streams() || exchange_->unsent_bytes() < context_.limits.unsent_bytes_max)) {
     if (tokens >= kTokensPerTask) {
       const MutexLock lock(mutex_);
@@ -241,6 +247,33 @@ void GenerationReply::charge(std::int64_t weighted_tokens) {
 
 void GenerationReply::complete(std::optional<recipe::SourceFinish> reason) {
   writer_.finish(reason);
+  complete_ = true;
+  if (request_.store && context_.responses != nullptr) {
+    stop_generation();
+    keep();
+  } else {
+    deliver({});
+  }
+}
+
+void GenerationReply::keep() {
+  StoredResponse response{.id = id_,
+                          .tenant = tenant_,
+                          .previous_id = request_.previous_response_id.value_or(""),
+                          .created_s = context_.clock.unix_seconds(),
+                          .body = writer_.whole(),
+                          .input = request_.input_items};
+  context_.responses->put(std::move(response),
+                          [weak = weak_from_this(), exchange = exchange_](Result<void> kept) {
+                            exchange->post([weak, kept = std::move(kept)] {
+                              if (const auto self = weak.lock(); self && !self->over_) {
+                                self->deliver(kept);
+                              }
+                            });
+                          });
+}
+
+void GenerationReply::deliver(const Result<void>& kept) {
   if (writer_.streams()) {
     flush();
     end();
@@ -249,7 +282,11 @@ void GenerationReply::complete(std::optional<recipe::SourceFinish> reason) {
   }
   HttpResponse response{.headers = {{"content-type", "application/json"}},
                         .body = std::move(writer_.bytes())};
-  add_notes(request_.notes, response.headers);
+  std::vector<std::string> notes = request_.notes;
+  if (!kept) {
+    notes.insert(notes.begin(), "the response was not stored: " + kept.error().what);
+  }
+  add_notes(notes, response.headers);
   end();
   exchange_->respond(std::move(response));
 }
@@ -271,12 +308,19 @@ void GenerationReply::flush() {
   writer_.bytes().clear();  // keeps its memory for the next token
 }
 
-void GenerationReply::end() {
-  over_ = true;
+void GenerationReply::stop_generation() {
   if (active_ != nullptr) {
     active_.reset();  // without the lock: it may wait for a call of the source that wants it
     context_.metrics.active.add(-1);
+    if (context_.under_way != nullptr) {
+      --*context_.under_way;
+    }
   }
+}
+
+void GenerationReply::end() {
+  over_ = true;
+  stop_generation();
   place_.reset();
   const MutexLock lock(mutex_);
   waiting_.clear();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "gateway/codec.h"
 #include "gateway/exchange.h"
 #include "gateway/key_quota.h"
+#include "gateway/response_desk.h"
 #include "gateway/step_queue.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply.h"
@@ -53,6 +55,8 @@ struct ReplyContext {
   recipe::IdSource& ids;  // used on the connections' thread only
   ReplyMetrics metrics;
   ReplyLimits limits{};
+  ResponseDesk* responses = nullptr;              // keeps Responses; null: nobody does
+  std::atomic<std::size_t>* under_way = nullptr;  // counts the generations, where somebody asks
 };
 
 // Tokens of one generation -> the reply to one exchange, whole or streamed. The source's threads
@@ -74,6 +78,7 @@ class GenerationReply final : public recipe::TokenSink,
   // Private in effect: use begin().
   GenerationReply(std::shared_ptr<Exchange> exchange,
                   recipe::Request request,
+                  std::string tenant,
                   ReplyContext context,
                   std::unique_ptr<KeyQuota::Place> place);
 
@@ -97,12 +102,18 @@ class GenerationReply final : public recipe::TokenSink,
   void apply(StepQueue::Step& step);
   // nullopt: a stop string ended the reply.
   void complete(std::optional<recipe::SourceFinish> reason);
+  // Has the complete reply stored first; its client may name it at once.
+  void keep();
+  void deliver(const Result<void>& kept);
   void flush();
+  void stop_generation();
   void fail_with(const Error& error);
   void end() GALLEY_EXCLUDES(mutex_);
 
   const std::shared_ptr<Exchange> exchange_;  // owners: the connection, this reply until it ends
   const recipe::Request request_;
+  const std::string tenant_;
+  const std::string id_;
   ReplyContext context_;
 
   Mutex mutex_;
@@ -113,6 +124,7 @@ class GenerationReply final : public recipe::TokenSink,
   // The connections' thread only.
   StepQueue::Step step_;  // the one at hand
   recipe::ReplyWriter writer_;
+  bool complete_ = false;  // all of it is made; it may still be on its way into the store
   bool over_ = false;
   std::unique_ptr<KeyQuota::Place> place_;
   std::unique_ptr<recipe::ActiveGeneration> active_;  // last: destroyed first, it calls the above
