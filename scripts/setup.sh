@@ -32,6 +32,7 @@ build libwebp-dev            decodes WebP images for the vision tower
 build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 build libssl-dev              SHA-256 of cache keys
 build libsqlite3-dev          responses, files and batches that the server keeps
+build libcurl4-openssl-dev    galley chat and galley bench against a server
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients
