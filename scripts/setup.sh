@@ -5,6 +5,7 @@
 #   scripts/setup.sh python   what `pip install .` needs beyond that
 #   scripts/setup.sh test     what a build and the tests need
 #   scripts/setup.sh bench    what a build with GALLEY_BENCH needs beyond that
+#   scripts/setup.sh package  what a Debian package and a wheel need beyond a build
 #   scripts/setup.sh lint     and what .ci/run needs beyond that (clang 19, sanitizers, fuzzing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,6 +42,9 @@ python python3-dev           headers for the Python package
 test  curl                   tries the server as README shows it
 test  chromium               shows the page of the server in tests
 test  chromium-driver        lets the tests use it
+package dpkg-dev              finds the packages whose libraries a Debian package needs
+package file                  tells it which files are programs
+package python3               writes manual page, completions and wheel
 bench libbenchmark-dev       runs the measurements of bench/kernels
 bench libdnnl-dev            oneDNN, the peer of bench/kernels
 lint  clang-19               second compiler; thread-safety analysis
@@ -80,11 +84,12 @@ case "${1:-build}" in
   python) groups='build python' ;;
   test) groups='build test' ;;
   bench) groups='build bench' ;;
+  package) groups='build package' ;;
   lint)
     groups='build python test lint'
     command -v npm >/dev/null || groups+=' node'
     ;;
-  *) echo "usage: scripts/setup.sh [build|python|test|bench|lint]" >&2; exit 2 ;;
+  *) echo "usage: scripts/setup.sh [build|python|test|bench|package|lint]" >&2; exit 2 ;;
 esac
 
 missing=()
