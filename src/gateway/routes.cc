@@ -549,7 +549,9 @@ void Routes::generate(Protocol protocol, const std::shared_ptr<Exchange>& exchan
     start.place = std::move(*entered);
     start.tenant = key->name;
   }
-  if (protocol == Protocol::kResponses && context_.responses != nullptr) {
+  // The reference does not know earlier Responses.
+  if (protocol == Protocol::kResponses && context_.responses != nullptr &&
+      context_.codec.options().compat == Compat::kGalley) {
     // The store is asked between two looks at the body: a codec thread does not wait for a disk.
     struct Named {
       HttpBody body;
