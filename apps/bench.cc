@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fmt/core.h>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,12 +13,16 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/bench_load.h"
+#include "apps/bench_remote.h"
+#include "apps/bench_report.h"
 #include "apps/commands.h"
 #include "apps/input.h"
 #include "apps/model_source.h"
 #include "apps/number_flag.h"
 #include "apps/progress_bar.h"
+#include "apps/remote.h"
 #include "base/mutex.h"
+#include "base/quote.h"
 #include "base/real_clock.h"
 #include "gateway/batch_lines.h"
 #include "gateway/codec.h"
@@ -30,6 +35,7 @@ constexpr std::int64_t kSlotsMax = 1024;
 constexpr std::int64_t kRequestsMax = 1'000'000;
 constexpr std::int64_t kTokensMax = 1'000'000;
 constexpr double kRateMax = 1e6;
+constexpr double kGoalMax = 1e9;
 constexpr Duration kProgressInterval = std::chrono::milliseconds(200);
 
 struct Flags {
@@ -48,6 +54,11 @@ struct Flags {
   std::string cache = "1GiB";
   bool no_drafts = false;
   std::optional<double> acceptance;
+  std::string url;
+  std::string key;
+  std::string name;
+  BenchGoals goals;
+  std::string html;
   bool json = false;
 };
 
@@ -105,6 +116,7 @@ class Measured final : public recipe::TokenSink {
 
   std::unique_ptr<recipe::ActiveGeneration> active;
   [[nodiscard]] const RequestTimes& times() const { return times_; }
+  [[nodiscard]] TimeNs arrival() const { return arrival_; }
 
  private:
   void end() {
@@ -118,6 +130,16 @@ class Measured final : public recipe::TokenSink {
   TimeNs last_;
   RequestTimes times_;
 };
+
+// What was asked and how, for a report.
+std::string description(const Flags& flags) {
+  const std::string load =
+      flags.jsonl.empty() ? fmt::format("prompts of {} random tokens ({} shared), answers of {}",
+                                        flags.prompt, flags.shared, flags.output)
+                          : fmt::format("the requests of {}", flags.jsonl);
+  return flags.rate ? fmt::format("{}; {} a second at random times", load, *flags.rate)
+                    : fmt::format("{}; {} at once", load, flags.concurrency);
+}
 
 // What the lines of a batch file ask for, or random prompts whose answers have a fixed length.
 Result<std::vector<recipe::Generation>> make_load(const Flags& flags,
@@ -173,6 +195,11 @@ Result<std::vector<recipe::Generation>> make_load(const Flags& flags,
   return load;
 }
 
+struct Measurement {
+  std::vector<RequestTimes> times;
+  Duration took{};
+};
+
 class Run {
  public:
   Run(const Flags& flags,
@@ -187,7 +214,7 @@ class Run {
     }
   }
 
-  Result<BenchFigures> all() {
+  Result<Measurement> all() {
     const TimeNs begin = clock_.now();
     std::size_t ended = 0;
     while (ended < load_.size()) {
@@ -195,12 +222,12 @@ class Run {
       ended = board_.wait(ended, until_next(begin));
       bar_.show(ended, load_.size());
     }
-    const Duration took = clock_.now() - begin;
-    std::vector<RequestTimes> times;
+    Measurement out{.took = clock_.now() - begin};
     for (const auto& one : under_way_) {
-      times.push_back(one->times());
+      out.times.push_back(one->times());
+      out.times.back().begun = one->arrival() - begin;
     }
-    return figures(times, took);
+    return out;
   }
 
  private:
@@ -242,7 +269,69 @@ class Run {
   ProgressBar bar_;
 };
 
-Result<void> bench(const Flags& flags) {
+// Tables, JSON, the report. Error: a request failed, or the report cannot be written.
+Result<void> show(const Flags& flags,
+                  std::string_view who,
+                  const Measurement& measured,
+                  std::string_view more) {
+  const BenchFigures seen = figures(measured.times, measured.took, flags.goals);
+  if (flags.json) {
+    fmt::print("{}\n", bench_json(seen));
+  } else {
+    fmt::print("{}\n{}{}", who, bench_table(seen), more);
+  }
+  if (!flags.html.empty()) {
+    std::ofstream file(flags.html);
+    file << bench_html(fmt::format("{}; {}", who, description(flags)), seen, measured.times);
+    file.close();
+    if (!file) {
+      return fail(Code::kUnavailable, "cannot be written", flags.html);
+    }
+  }
+  if (seen.failed > 0) {
+    return fail(Code::kUnavailable,
+                fmt::format("{} requests failed, the first: {}", seen.failed, seen.error));
+  }
+  return {};
+}
+
+Result<void> bench_there(const Flags& flags) {
+  if (flags.shared > flags.prompt) {
+    return fail(Code::kInvalidArgument, "is more than --prompt", "--shared");
+  }
+  const RealClock clock;
+  const Server server{.url = flags.url, .key = Secret(flags.key)};
+  std::string model = flags.name;
+  if (model.empty()) {
+    GALLEY_TRY(model, first_model(server));
+  }
+  const Seed seed(static_cast<std::uint64_t>(flags.seed));
+  std::vector<HttpAsk> asks;
+  if (flags.jsonl.empty()) {
+    GALLEY_TRY(asks, synthetic_asks(
+                         server, {.load = {.requests = static_cast<std::size_t>(flags.requests),
+                                           .prompt_tokens = static_cast<std::size_t>(flags.prompt),
+                                           .shared_tokens = static_cast<std::size_t>(flags.shared),
+                                           .seed = seed},
+                                  .model = model,
+                                  .answer_tokens = flags.output,
+                                  .temperature = flags.temperature}));
+  } else {
+    GALLEY_TRY(const std::string text, read_input(flags.jsonl));
+    GALLEY_TRY(asks, asks_of_batch(server, text));
+  }
+  std::vector<Duration> when;
+  if (flags.rate) {
+    when = arrivals(asks.size(), *flags.rate, seed);
+  }
+  Measurement measured;
+  const TimeNs begin = clock.now();
+  measured.times = ask_all(asks, static_cast<std::size_t>(flags.concurrency), when, clock);
+  measured.took = clock.now() - begin;
+  return show(flags, fmt::format("{} at {}", harmless(model), harmless(flags.url)), measured, "");
+}
+
+Result<void> bench_here(const Flags& flags) {
   GALLEY_TRY(const Bytes cache, parse_bytes(flags.cache));
   const RealClock clock;
   GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer));
@@ -255,27 +344,18 @@ Result<void> bench(const Flags& flags) {
                                             clock));
   report_packed(model.packed);
   GALLEY_TRY(auto load, make_load(flags, model, source->context_tokens()));
-  GALLEY_TRY(const BenchFigures figures, Run(flags, std::move(load), *source, clock).all());
-  if (flags.json) {
-    fmt::print("{}\n", bench_json(figures));
-  } else {
-    fmt::print("{}\n{}", source->description(), bench_table(figures));
-    const engine::SchedulerStats stats = source->stats();
-    fmt::print("\n{} steps of {:.1f} requests", stats.steps,
-               stats.steps == 0
-                   ? 0.0
-                   : static_cast<double>(stats.rows) / static_cast<double>(stats.steps));
-    if (stats.drafts_verified > 0) {
-      fmt::print("; {} of {} drafts verified, {} accepted; {} steps without drafter",
-                 stats.drafts_verified, stats.drafts, stats.drafts_accepted, stats.plain_steps);
-    }
-    fmt::print("; {} preemptions\n", stats.preemptions);
+  GALLEY_TRY(const Measurement measured, Run(flags, std::move(load), *source, clock).all());
+  const engine::SchedulerStats stats = source->stats();
+  std::string more = fmt::format(
+      "\n{} steps of {:.1f} requests", stats.steps,
+      stats.steps == 0 ? 0.0 : static_cast<double>(stats.rows) / static_cast<double>(stats.steps));
+  if (stats.drafts_verified > 0) {
+    more +=
+        fmt::format("; {} of {} drafts verified, {} accepted; {} steps without drafter",
+                    stats.drafts_verified, stats.drafts, stats.drafts_accepted, stats.plain_steps);
   }
-  if (figures.failed > 0) {
-    return fail(Code::kUnavailable,
-                fmt::format("{} requests failed, the first: {}", figures.failed, figures.error));
-  }
-  return {};
+  more += fmt::format("; {} preemptions\n", stats.preemptions);
+  return show(flags, source->description(), measured, more);
 }
 
 }  // namespace
@@ -284,12 +364,22 @@ void add_bench(CLI::App& galley, int& exit_code) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command = galley.add_subcommand(
       "bench",
-      "Measures how fast a model answers here, without HTTP: random prompts with answers of a "
-      "fixed "
-      "length, or the requests of a batch file. By default as many are under way as --concurrency "
+      "Measures how fast a model answers: here without HTTP, or at a server. Random prompts with "
+      "answers of a fixed length, or the requests of a batch file. By default as many are under "
+      "way as --concurrency "
       "says (closed loop); with --rate they come as they like (open loop), and their times count "
       "from when they were to come.");
-  command->add_option("--model", flags->model, "Folder of a checkpoint.")->required();
+  CLI::Option_group* const where = command->add_option_group("Who answers");
+  CLI::Option* const model = where->add_option("--model", flags->model, "Folder of a checkpoint.");
+  CLI::Option* const url =
+      where->add_option("--url", flags->url,
+                        "A server. Random prompts need its /v1/tokenize and its /v1/completions.");
+  where->require_option(1);
+  command->add_option("--key", flags->key, "API key for --url; or in the variable GALLEY_KEY.")
+      ->envname("GALLEY_KEY");
+  command
+      ->add_option("--name", flags->name, "Model to ask for at --url. Default: the first it lists.")
+      ->needs(url);
   command->add_option("--tokenizer", flags->tokenizer,
                       "A tokenizer.json. Default: the checkpoint's own.");
   CLI::Option* const jsonl =
@@ -316,7 +406,8 @@ void add_bench(CLI::App& galley, int& exit_code) {
       ->check(number_above(0, kRateMax))
       ->excludes(concurrency);
   command->add_option("--slots", flags->slots, "Requests that are answered at once. Default: 8.")
-      ->check(integer_in(1, kSlotsMax));
+      ->check(integer_in(1, kSlotsMax))
+      ->needs(model);
   command->add_option("--cache", flags->cache, "Memory for blocks. Default: 1GiB.")
       ->check([](const std::string& text) {
         const auto bytes = parse_bytes(text);
@@ -324,16 +415,27 @@ void add_bench(CLI::App& galley, int& exit_code) {
       });
   command->add_option("--seed", flags->seed, "Of prompts, arrivals and answers. Default: 1.")
       ->check(integer_in(0, std::int64_t{1} << 53));
-  CLI::Option* const plain = command->add_flag("--no-drafts", flags->no_drafts, "No speculation.");
+  CLI::Option* const plain =
+      command->add_flag("--no-drafts", flags->no_drafts, "No speculation.")->needs(model);
   command
       ->add_option("--acceptance", flags->acceptance,
                    "Take a draft for right with this probability, whatever the model says: the "
                    "answers are nonsense, their speed is that of such a drafter.")
       ->check(number_in(0, 1))
+      ->needs(model)
       ->excludes(plain);
+  command
+      ->add_option("--goal-first", flags->goals.first_ms,
+                   "Milliseconds to the first token that a request of use keeps (goodput).")
+      ->check(number_above(0, kGoalMax));
+  command
+      ->add_option("--goal-token", flags->goals.per_token_ms,
+                   "Milliseconds per further token, likewise.")
+      ->check(number_above(0, kGoalMax));
+  command->add_option("--html", flags->html, "Write a report with plots into this file.");
   command->add_flag("--json", flags->json, "For programs.");
   command->callback([flags, &exit_code] {
-    if (const auto done = bench(*flags); !done) {
+    if (const auto done = flags->url.empty() ? bench_here(*flags) : bench_there(*flags); !done) {
       exit_code = report(done.error());
     }
   });

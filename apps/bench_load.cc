@@ -73,7 +73,10 @@ Spread spread(std::vector<double> values) {
           .p99 = rank(0.99)};
 }
 
-BenchFigures figures(const std::vector<RequestTimes>& requests, Duration took) {
+BenchFigures figures(const std::vector<RequestTimes>& requests,
+                     Duration took,
+                     const BenchGoals& goals) {
+  std::size_t good = 0;
   BenchFigures out{.seconds = std::chrono::duration<double>(took).count()};
   std::vector<double> first;
   std::vector<double> gaps;
@@ -94,10 +97,20 @@ BenchFigures figures(const std::vector<RequestTimes>& requests, Duration took) {
     for (const Duration gap : request.gaps) {
       gaps.push_back(milliseconds(gap));
     }
+    const double each = request.answer_tokens > 1
+                            ? milliseconds(request.whole - request.first) /
+                                  static_cast<double>(request.answer_tokens - 1)
+                            : 0.0;
     if (request.answer_tokens > 1) {
-      per_token.push_back(milliseconds(request.whole - request.first) /
-                          static_cast<double>(request.answer_tokens - 1));
+      per_token.push_back(each);
     }
+    if (milliseconds(request.first) <= goals.first_ms.value_or(HUGE_VAL) &&
+        each <= goals.per_token_ms.value_or(HUGE_VAL)) {
+      ++good;
+    }
+  }
+  if (goals.first_ms || goals.per_token_ms) {
+    out.good = good;
   }
   out.first_ms = spread(std::move(first));
   out.gap_ms = spread(std::move(gaps));
@@ -123,6 +136,11 @@ std::string bench_table(const BenchFigures& figures) {
     out += fmt::format("{:<16} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f}\n", name, values.mean,
                        values.p50, values.p90, values.p99);
   }
+  if (figures.good) {
+    out +=
+        fmt::format("\ngoodput   {:>9} requests within the goals, {:.2f} a second\n", *figures.good,
+                    rate(static_cast<std::int64_t>(*figures.good), figures.seconds));
+  }
   return out;
 }
 
@@ -131,7 +149,7 @@ std::string bench_json(const BenchFigures& figures) {
     return nlohmann::ordered_json{
         {"mean", values.mean}, {"p50", values.p50}, {"p90", values.p90}, {"p99", values.p99}};
   };
-  return nlohmann::ordered_json{
+  nlohmann::ordered_json out{
       {"requests", figures.done},
       {"failed", figures.failed},
       {"seconds", figures.seconds},
@@ -143,8 +161,13 @@ std::string bench_json(const BenchFigures& figures) {
       {"first_token_ms", spread_json(figures.first_ms)},
       {"between_steps_ms", spread_json(figures.gap_ms)},
       {"per_token_ms", spread_json(figures.per_token_ms)},
-      {"whole_answer_ms", spread_json(figures.whole_ms)}}
-      .dump(1);
+      {"whole_answer_ms", spread_json(figures.whole_ms)}};
+  if (figures.good) {
+    out["good_requests"] = *figures.good;
+    out["good_requests_per_second"] =
+        rate(static_cast<std::int64_t>(*figures.good), figures.seconds);
+  }
+  return out.dump(1);
 }
 
 }  // namespace galley::apps

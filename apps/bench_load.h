@@ -29,6 +29,7 @@ struct SyntheticLoad {
 
 // The times of one request, from its arrival.
 struct RequestTimes {
+  Duration begun{};  // the arrival, from the start of the run
   std::int64_t prompt_tokens{};
   std::int64_t cached_tokens{};
   std::int64_t answer_tokens{};
@@ -58,9 +59,17 @@ struct BenchFigures {
   Spread gap_ms;        // between deliveries
   Spread per_token_ms;  // (whole - first) / (tokens - 1), of a request
   Spread whole_ms;
-  std::string error;  // of the first request that failed
+  std::string error;                // of the first request that failed
+  std::optional<std::size_t> good;  // requests within the goals, where there are any
 };
-[[nodiscard]] BenchFigures figures(const std::vector<RequestTimes>& requests, Duration took);
+// What a request has to keep to be of use: goodput counts those.
+struct BenchGoals {
+  std::optional<double> first_ms;
+  std::optional<double> per_token_ms;
+};
+[[nodiscard]] BenchFigures figures(const std::vector<RequestTimes>& requests,
+                                   Duration took,
+                                   const BenchGoals& goals = {});
 
 [[nodiscard]] std::string bench_table(const BenchFigures& figures);
 [[nodiscard]] std::string bench_json(const BenchFigures& figures);

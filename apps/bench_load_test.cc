@@ -86,5 +86,22 @@ TEST(BenchLoad, FiguresAreThoseOfTheTimes) {
   EXPECT_NE(bench_json(made).find("\"answer_tokens_per_second\": 3.0"), std::string::npos);
 }
 
+TEST(BenchLoad, GoodputCountsWhatKeepsItsGoals) {
+  // 20 ms to the first token, 10 ms for each of four more; one token after 40 ms; a failure.
+  const std::vector<RequestTimes> times{{.answer_tokens = 5, .first = 20ms, .whole = 60ms},
+                                        {.answer_tokens = 1, .first = 40ms, .whole = 40ms},
+                                        {.error = "broken"}};
+  const auto good = [&](const BenchGoals& goals) { return figures(times, 2s, goals).good; };
+  EXPECT_EQ(good({}), std::nullopt);
+  EXPECT_EQ(good({.first_ms = 40}), 2U);
+  EXPECT_EQ(good({.first_ms = 39.9}), 1U);
+  EXPECT_EQ(good({.per_token_ms = 10}), 2U);
+  EXPECT_EQ(good({.per_token_ms = 9.9}), 1U);
+  EXPECT_EQ(good({.first_ms = 39.9, .per_token_ms = 9.9}), 0U);
+  const BenchFigures made = figures(times, 2s, {.first_ms = 40});
+  EXPECT_NE(bench_json(made).find("\"good_requests_per_second\": 1.0"), std::string::npos);
+  EXPECT_NE(bench_table(made).find("2 requests within the goals"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace galley::apps

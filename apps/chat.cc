@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "apps/local_answer.h"
 #include "apps/model_source.h"
 #include "apps/number_flag.h"
+#include "apps/remote.h"
 #include "apps/token_text.h"
 #include "base/quote.h"
 #include "base/real_clock.h"
@@ -33,6 +35,9 @@ namespace {
 
 struct Flags {
   std::string model;
+  std::string url;
+  std::string key;
+  std::string name;
   std::string tokenizer;
   std::string system;
   std::optional<double> temperature;
@@ -113,18 +118,24 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// What an answer took, wherever it was made.
+struct Took {
+  AnswerFigures figures;
+  std::int64_t drafts_verified = 0;
+  std::int64_t drafts_accepted = 0;
+};
+
+// Answers a Chat Completions body; events and `stop` as answer_here() has them.
+using Answerer = std::function<Result<Took>(
+    recipe::JsonObject body, recipe::EventSink& events, const std::function<bool()>& stop)>;
+
 class Chat {
  public:
-  Chat(Flags flags,
-       const LoadedModel& model,
-       engine::EngineSource& source,
-       const gateway::Codec& codec,
-       const Clock& clock)
+  // `model` is the name to ask for.
+  Chat(Flags flags, std::string model, Answerer answerer)
       : flags_(std::move(flags)),
-        model_(model),
-        source_(source),
-        codec_(codec),
-        clock_(clock),
+        model_(std::move(model)),
+        answerer_(std::move(answerer)),
         colour_(use_colour()) {
     forget();
   }
@@ -180,8 +191,8 @@ class Chat {
     return true;
   }
 
-  [[nodiscard]] std::string body() const {
-    recipe::JsonObject body{{"model", model_.name}, {"messages", messages_}};
+  [[nodiscard]] recipe::JsonObject body() const {
+    recipe::JsonObject body{{"model", model_}, {"messages", messages_}};
     if (flags_.temperature) {
       body.push_back({"temperature", *flags_.temperature});
     }
@@ -197,7 +208,7 @@ class Chat {
     if (flags_.no_thinking) {
       body.push_back({"thinking", recipe::JsonObject{{"type", "disabled"}}});
     }
-    return recipe::to_json(recipe::Json(std::move(body)));
+    return body;
   }
 
   // One turn. A question that failed is forgotten; one whose answer was stopped is kept with what
@@ -220,21 +231,15 @@ class Chat {
 
   Result<void> answer(Printer& printer) {
     stats_.reset();
-    GALLEY_TRY(gateway::Prepared prepared, codec_.prepare(recipe::Protocol::kChat, body()));
     bool stopped = false;
-    const engine::SchedulerStats before = source_.stats();
-    auto figures = answer_here(std::move(prepared), model_.tokenizer, source_, clock_, printer,
-                               [&stopped] { return stopped = take_interrupt(); });
-    const engine::SchedulerStats after = source_.stats();
+    const auto took = answerer_(body(), printer, [&stopped] { return stopped = take_interrupt(); });
     printer.end(stopped                                             ? " [stopped]"
                 : printer.reason() == recipe::FinishReason::kLength ? " [cut at its length]"
                                                                     : "");
-    if (!figures) {
-      return std::unexpected(std::move(figures).error());
+    if (!took) {
+      return std::unexpected(took.error());
     }
-    stats_ = *figures;
-    drafts_verified_ = after.drafts_verified - before.drafts_verified;
-    drafts_accepted_ = after.drafts_accepted - before.drafts_accepted;
+    stats_ = *took;
     return {};
   }
 
@@ -243,30 +248,27 @@ class Chat {
       fmt::print("nothing was asked yet\n");
       return;
     }
-    const double rest = seconds(stats_->all - stats_->first_token);
+    const AnswerFigures& figures = stats_->figures;
+    const double rest = seconds(figures.all - figures.first_token);
     fmt::print(
         "prompt   {} tokens, {} of them from the cache, {:.2f} s to the first of the answer\n",
-        stats_->prompt_tokens, stats_->cached_tokens, seconds(stats_->first_token));
-    fmt::print("answer   {} tokens", stats_->tokens);
-    if (stats_->tokens > 1 && rest > 0) {
-      fmt::print(", {:.2f} a second", static_cast<double>(stats_->tokens - 1) / rest);
+        figures.prompt_tokens, figures.cached_tokens, seconds(figures.first_token));
+    fmt::print("answer   {} tokens", figures.tokens);
+    if (figures.tokens > 1 && rest > 0) {
+      fmt::print(", {:.2f} a second", static_cast<double>(figures.tokens - 1) / rest);
     }
     fmt::print("\n");
-    if (drafts_verified_ > 0) {
-      fmt::print("drafts   {} of {} accepted\n", drafts_accepted_, drafts_verified_);
+    if (stats_->drafts_verified > 0) {
+      fmt::print("drafts   {} of {} accepted\n", stats_->drafts_accepted, stats_->drafts_verified);
     }
   }
 
   Flags flags_;
-  const LoadedModel& model_;
-  engine::EngineSource& source_;
-  const gateway::Codec& codec_;
-  const Clock& clock_;
+  const std::string model_;
+  const Answerer answerer_;
   const bool colour_;
   recipe::JsonArray messages_;
-  std::optional<AnswerFigures> stats_;  // of the last answer, as what follows
-  std::int64_t drafts_verified_ = 0;
-  std::int64_t drafts_accepted_ = 0;
+  std::optional<Took> stats_;  // of the last answer
 };
 
 // What the model says of itself, for a terminal.
@@ -285,8 +287,38 @@ std::string introduction(const std::filesystem::path& folder) {
   return out;
 }
 
+bool at_terminal() {
+  return ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
+}
+
+// Against a server.
+Result<bool> chat_there(const Flags& flags) {
+  const RealClock clock;
+  const Server server{.url = flags.url, .key = Secret(flags.key)};
+  std::string model = flags.name;
+  if (model.empty()) {
+    GALLEY_TRY(model, first_model(server));
+  }
+  const bool terminal = at_terminal();
+  if (terminal) {
+    catch_interrupts();
+    fmt::print("{} at {}. /help lists the commands.\n", harmless(model), harmless(flags.url));
+    std::fflush(stdout);
+  }
+  const auto answer = [&](recipe::JsonObject body, recipe::EventSink& events,
+                          const std::function<bool()>& stop) -> Result<Took> {
+    GALLEY_TRY(const AnswerFigures figures,
+               answer_there(server, std::move(body), clock, events, stop));
+    return Took{.figures = figures};
+  };
+  return Chat(flags, model, answer).run(terminal);
+}
+
 Result<bool> chat(const Flags& flags) {
-  const bool terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDOUT_FILENO) != 0;
+  if (!flags.url.empty()) {
+    return chat_there(flags);
+  }
+  const bool terminal = at_terminal();
   const RealClock clock;
   GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer));
   GALLEY_TRY(const auto source, make_engine(model, {.slots = 1}, clock));
@@ -301,7 +333,19 @@ Result<bool> chat(const Flags& flags) {
                introduction(flags.model));
     std::fflush(stdout);
   }
-  return Chat(flags, model, *source, *codec, clock).run(terminal);
+  const auto answer = [&](recipe::JsonObject body, recipe::EventSink& events,
+                          const std::function<bool()>& stop) -> Result<Took> {
+    GALLEY_TRY(gateway::Prepared prepared,
+               codec->prepare(recipe::Protocol::kChat, to_json(recipe::Json(std::move(body)))));
+    const engine::SchedulerStats before = source->stats();
+    GALLEY_TRY(const AnswerFigures figures,
+               answer_here(std::move(prepared), model.tokenizer, *source, clock, events, stop));
+    const engine::SchedulerStats after = source->stats();
+    return Took{.figures = figures,
+                .drafts_verified = after.drafts_verified - before.drafts_verified,
+                .drafts_accepted = after.drafts_accepted - before.drafts_accepted};
+  };
+  return Chat(flags, model.name, answer).run(terminal);
 }
 
 }  // namespace
@@ -310,7 +354,16 @@ void add_chat(CLI::App& galley, int& exit_code) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* const command =
       galley.add_subcommand("chat", "A conversation with a model in the terminal.");
-  command->add_option("--model", flags->model, "Folder of a checkpoint.")->required();
+  CLI::Option_group* const where = command->add_option_group("Who answers");
+  where->add_option("--model", flags->model, "Folder of a checkpoint.");
+  CLI::Option* const url =
+      where->add_option("--url", flags->url, "A server that speaks Chat Completions.");
+  where->require_option(1);
+  command->add_option("--key", flags->key, "API key for --url; or in the variable GALLEY_KEY.")
+      ->envname("GALLEY_KEY");
+  command
+      ->add_option("--name", flags->name, "Model to ask for at --url. Default: the first it lists.")
+      ->needs(url);
   command->add_option("--system", flags->system, "System prompt.");
   command->add_option("--tokenizer", flags->tokenizer,
                       "A tokenizer.json. Default: the checkpoint's own.");

@@ -19,6 +19,9 @@ using namespace std::chrono_literals;
 
 constexpr std::int64_t kDurationMin = Duration(1ms).count();
 constexpr std::int64_t kDurationMax = Duration(24h).count();
+constexpr std::int64_t kKeptMax = Duration(24h * 3650).count();
+// What is kept in memory is gone with the process anyway, so it takes little.
+constexpr std::size_t kMemoryResponsesBytesMax = std::size_t{64} << 20U;
 
 // The tenant of server.key.
 constexpr const char* kKeyOfSetting = "default";
@@ -106,6 +109,55 @@ const std::array kOptions{
         .help =
             "After the grace: how long running requests may finish before they end with an error.",
         .max = kDurationMax},
+    ConfigOption{.key = "server.data",
+                 .initial = "",
+                 .help = "Folder for what clients leave with the server; made where it is missing. "
+                         "Empty: Responses are kept in memory, files and batches are not offered."},
+    ConfigOption{.key = "server.responses",
+                 .type = ConfigType::kBool,
+                 .initial = "true",
+                 .help = "Keep Responses, so that a client can name one instead of sending the "
+                         "conversation again; a request may say `store: false`."},
+    ConfigOption{.key = "server.responses_bytes_max",
+                 .type = ConfigType::kSize,
+                 .initial = "256MiB",
+                 .help =
+                     "Kept Responses together, at most 64MiB without server.data; more push out "
+                     "those that were not used for the longest time.",
+                 .min = 1,
+                 .max = std::int64_t{1} << 42},
+    ConfigOption{.key = "server.responses_count_max",
+                 .type = ConfigType::kInteger,
+                 .initial = "100000",
+                 .help = "Kept Responses, likewise.",
+                 .min = 1,
+                 .max = 100'000'000},
+    ConfigOption{.key = "server.responses_age_max",
+                 .type = ConfigType::kDuration,
+                 .initial = "720h",
+                 .help = "How long after its last use a Response is forgotten.",
+                 .min = kDurationMin,
+                 .max = kKeptMax},
+    ConfigOption{.key = "server.files_bytes_max",
+                 .type = ConfigType::kSize,
+                 .initial = "4GiB",
+                 .help = "Files that clients leave for batches, and what batches answer, together; "
+                         "more are refused.",
+                 .min = 1,
+                 .max = std::int64_t{1} << 46},
+    ConfigOption{.key = "server.files_age_max",
+                 .type = ConfigType::kDuration,
+                 .initial = "720h",
+                 .help = "How long files are kept.",
+                 .min = kDurationMin,
+                 .max = kKeptMax},
+    ConfigOption{.key = "server.batch_concurrency",
+                 .type = ConfigType::kInteger,
+                 .initial = "4",
+                 .help = "Requests of batches that are answered at once; they take only what other "
+                         "requests leave of engine.slots.",
+                 .min = 1,
+                 .max = 1024},
     ConfigOption{.key = "model",
                  .initial = "",
                  .help = "Folder of a checkpoint that answers; empty: no model, it echoes."},
@@ -175,9 +227,9 @@ std::span<const ConfigOption> config_options() {
 
 Result<Config> load_config(std::vector<std::string> args) {
   // Variables of our tests and scripts, which a server started by them sees too, and the kernels'.
-  return Config::load(
-      kOptions, process_config_input(std::move(args),
-                                     {"GALLEY_V4_TOKENIZER", "GALLEY_BIN", kernels::kIsaVariable}));
+  return Config::load(kOptions,
+                      process_config_input(std::move(args), {"GALLEY_V4_TOKENIZER", "GALLEY_BIN",
+                                                             "GALLEY_KEY", kernels::kIsaVariable}));
 }
 
 gateway::HttpOptions http_options(const Config& config) {
@@ -191,6 +243,20 @@ gateway::HttpOptions http_options(const Config& config) {
           .body_timeout = config.duration("server.body_timeout"),
           .write_timeout = config.duration("server.write_timeout"),
           .keep_alive_interval = config.duration("server.keep_alive_interval")};
+}
+
+gateway::ResponseLimits response_limits(const Config& config) {
+  const auto bytes = static_cast<std::size_t>(config.size("server.responses_bytes_max").value());
+  return {.bytes_max = config.string("server.data").empty()
+                           ? std::min(bytes, kMemoryResponsesBytesMax)
+                           : bytes,
+          .count_max = static_cast<std::size_t>(config.integer("server.responses_count_max")),
+          .age_max = config.duration("server.responses_age_max")};
+}
+
+gateway::FileLimits file_limits(const Config& config) {
+  return {.bytes_max = static_cast<std::size_t>(config.size("server.files_bytes_max").value()),
+          .age_max = config.duration("server.files_age_max")};
 }
 
 Result<gateway::ApiKeys> api_keys(const Config& config) {
@@ -226,6 +292,7 @@ Result<recipe::CodecOptions> codec_options(const Config& config) {
   GALLEY_TRY(options.compat, compat_of(config.string("compat")));
   options.default_thinking = config.boolean("default_thinking");
   options.reject_missing_reasoning = config.boolean("reject_missing_reasoning");
+  options.keeps_responses = config.boolean("server.responses");
   options.models.clear();
   for (const auto& [name, version] : config.map("models")) {
     GALLEY_TRY(options.models[name], version_of(version));

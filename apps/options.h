@@ -8,7 +8,9 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "gateway/api_keys.h"
+#include "gateway/file_store.h"
 #include "gateway/http_server.h"
+#include "gateway/response_store.h"
 #include "recipe/request.h"
 
 // Every setting of the binary, and their translation into the options of the modules.
@@ -20,6 +22,8 @@ namespace galley::apps {
 [[nodiscard]] Result<Config> load_config(std::vector<std::string> args);
 
 [[nodiscard]] gateway::HttpOptions http_options(const Config& config);
+[[nodiscard]] gateway::ResponseLimits response_limits(const Config& config);
+[[nodiscard]] gateway::FileLimits file_limits(const Config& config);
 // Of the file and of the setting. Error: a file that cannot be read, or with a bad line or no key.
 [[nodiscard]] Result<gateway::ApiKeys> api_keys(const Config& config);
 [[nodiscard]] Result<recipe::CodecOptions> codec_options(const Config& config);

@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
 #include <memory>
@@ -10,8 +13,11 @@
 #include <utility>
 
 #include "apps/commands.h"
+#include "apps/doctor_machine.h"
 #include "apps/input.h"
 #include "apps/introduction.h"
+#include "apps/kept_data.h"
+#include "apps/memory_fit.h"
 #include "apps/model_source.h"
 #include "apps/options.h"
 #include "apps/tokenizer_choice.h"
@@ -37,9 +43,36 @@ struct Answerer {
   std::optional<LoadedModel> model;
   std::unique_ptr<engine::EngineSource> engine;  // over the model
   std::unique_ptr<recipe::TokenSource> other;    // without one
+  std::string memory;                            // of a model: what fits, for people
 
   [[nodiscard]] recipe::TokenSource& source() const { return engine ? *engine : *other; }
 };
+
+std::size_t weights_bytes(const std::string& directory) {
+  std::size_t bytes = 0;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(directory, error)) {
+    if (file.path().extension() == ".safetensors") {
+      bytes += file.file_size(error);
+    }
+  }
+  return bytes;
+}
+
+// What of the work fits into this machine. Error: not one request does.
+Result<std::string> check_memory(const Config& config, const LoadedModel& model) {
+  const model::ModelPlan& plan = model.network->plan();
+  const MemoryDemand demand{
+      .weights_bytes = weights_bytes(config.string("model")),
+      .block_bytes = plan.cache.block_stride,
+      .slot_bytes = plan.cache.slot_bytes,
+      .slots = static_cast<std::size_t>(config.integer("engine.slots")),
+      .context_tokens = std::min(config.integer("context_tokens"), plan.config.positions_max),
+      .cache_bytes = config.size("engine.cache").value()};
+  GALLEY_TRY(const MemoryFit fit,
+             memory_fit(demand, static_cast<std::size_t>(read_memory().available_bytes)));
+  return describe(fit, demand);
+}
 
 // `loop` delivers what echo and scripted answer.
 Result<Answerer> make_answerer(const Config& config,
@@ -55,6 +88,7 @@ Result<Answerer> make_answerer(const Config& config,
       return fail(Code::kInvalidArgument, "a model and a script cannot both answer", "script");
     }
     GALLEY_TRY(answerer.model, load_model(model, tokenizer));
+    GALLEY_TRY(answerer.memory, check_memory(config, *answerer.model));
     GALLEY_TRY(answerer.engine,
                make_engine(*answerer.model,
                            {.context_tokens = config.integer("context_tokens"),
@@ -173,14 +207,16 @@ void print_start(const Config& config,
              "  answers    {}\n"
              "  models     {}\n"
              "  tokenizer  {}, {} ids\n"
+             "{}"
              "Try it: open {}/ in a browser, or\n"
              "  curl {}/v1/chat/completions -H 'content-type: application/json' {}\\\n"
              "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
              "\"Hello!\"}}], \"max_tokens\": 100}}'\n"
              "Ctrl-C stops it once answers under way have ended, a second one at once.\n",
              url, answerer.source().description(), names, answerer.tokenizer_name,
-             codec.tokenizer()->vocabulary_size(), url, url,
-             wants_key ? "-H 'authorization: Bearer KEY' " : "", first_model(codec, answerer));
+             codec.tokenizer()->vocabulary_size(),
+             answerer.memory.empty() ? "" : fmt::format("  context    {}\n", answerer.memory), url,
+             url, wants_key ? "-H 'authorization: Bearer KEY' " : "", first_model(codec, answerer));
   std::fflush(stdout);
 }
 
@@ -210,18 +246,33 @@ Result<void> serve(const Config& config) {
   if (answerer.model) {
     log.info("model loaded",
              {{"model", answerer.model->name}, {"isa", kernels::isa_name(answerer.model->isa)}});
+    log.info("memory checked", {{"context", answerer.memory}});
     log_packed(log, answerer.model->packed);
   }
   const std::string introduction = introduce(config, *codec, answerer, log);
   recipe::RandomIds ids(entropy_seed());
+  std::atomic<std::size_t> interactive = 0;
+  GALLEY_TRY(const auto kept, KeptData::open(config, clock, metrics, log));
+  GALLEY_CHECK_OK(kept->begin_batches(*codec, answerer.source(), ids, interactive));
   gateway::Routes routes({.codec = *codec,
                           .source = answerer.source(),
                           .clock = clock,
                           .ids = ids,
-                          .metrics = gateway::ReplyMetrics(metrics)},
-                         metrics, log, {.pages = web_pages(introduction), .keys = std::move(keys)});
+                          .metrics = gateway::ReplyMetrics(metrics),
+                          .responses = kept->responses(),
+                          .under_way = &interactive},
+                         metrics, log,
+                         {.pages = web_pages(introduction),
+                          .description = api_description(),
+                          .keys = std::move(keys),
+                          .files = kept->files()});
   GALLEY_TRY(const auto server,
              gateway::HttpServer::start(http_options(config), routes, clock, ids));
+  // Before the server is gone, whichever way this ends: tasks of the disk answer through it.
+  struct Closing {
+    KeptData& data;
+    ~Closing() { data.close(); }
+  } const closing{*kept};
   if (const std::string& path = config.string("server.port_file"); !path.empty()) {
     GALLEY_CHECK_OK(write_port(path, server->port()));
   }
@@ -242,6 +293,7 @@ Result<void> serve(const Config& config) {
     std::signal(second, SIG_DFL);  // started with & from a script, it is ignored
     std::raise(second);
   }
+  kept->stop_batches();
   const bool drained = server->drain(config.duration("server.drain_timeout"));
   log.info("stopped", {{"all_requests_finished", drained}});
   return {};

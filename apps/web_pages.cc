@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "api_files.h"
 #include "base/check.h"
 #include "recipe/json.h"
 #include "web_files.h"
@@ -55,6 +56,11 @@ std::vector<gateway::Page> web_pages(std::string_view introduction) {
   }
   GALLEY_ASSERT(pages.size() == kWebFiles.size() + 1);
   return pages;
+}
+
+std::string_view api_description() {
+  GALLEY_ASSERT(api_files::files().size() == 1);
+  return text_of(api_files::files().front().bytes);
 }
 
 }  // namespace galley::apps

@@ -17,4 +17,7 @@ namespace galley::apps {
 // The files of web/, and `introduction` as /introduction.json, which must outlive them.
 [[nodiscard]] std::vector<gateway::Page> web_pages(std::string_view introduction);
 
+// apps/api/openapi.json.
+[[nodiscard]] std::string_view api_description();
+
 }  // namespace galley::apps

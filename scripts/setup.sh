@@ -5,6 +5,7 @@
 #   scripts/setup.sh python   what `pip install .` needs beyond that
 #   scripts/setup.sh test     what a build and the tests need
 #   scripts/setup.sh bench    what a build with GALLEY_BENCH needs beyond that
+#   scripts/setup.sh package  what a Debian package and a wheel need beyond a build
 #   scripts/setup.sh lint     and what .ci/run needs beyond that (clang 19, sanitizers, fuzzing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +32,8 @@ build libpng-dev             decodes PNG images for the vision tower
 build libwebp-dev            decodes WebP images for the vision tower
 build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 build libssl-dev              SHA-256 of cache keys
+build libsqlite3-dev          responses, files and batches that the server keeps
+build libcurl4-openssl-dev    galley chat and galley bench against a server
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients
@@ -39,6 +42,9 @@ python python3-dev           headers for the Python package
 test  curl                   tries the server as README shows it
 test  chromium               shows the page of the server in tests
 test  chromium-driver        lets the tests use it
+package dpkg-dev              finds the packages whose libraries a Debian package needs
+package file                  tells it which files are programs
+package python3               writes manual page, completions and wheel
 bench libbenchmark-dev       runs the measurements of bench/kernels
 bench libdnnl-dev            oneDNN, the peer of bench/kernels
 lint  clang-19               second compiler; thread-safety analysis
@@ -56,6 +62,7 @@ anthropic==2.14.0            the other real client
 pytest==9.2.0                runs the Python tests
 selenium==4.51.0             drives the browser
 tokenizers==0.23.3           checks the vocabulary of the shipped model
+jsonschema==4.26.0           checks replies against their description
 '
 
 # JavaScript clients and coding agents, below .cache/npm. One line each: package, reason.
@@ -77,11 +84,12 @@ case "${1:-build}" in
   python) groups='build python' ;;
   test) groups='build test' ;;
   bench) groups='build bench' ;;
+  package) groups='build package' ;;
   lint)
     groups='build python test lint'
     command -v npm >/dev/null || groups+=' node'
     ;;
-  *) echo "usage: scripts/setup.sh [build|python|test|bench|lint]" >&2; exit 2 ;;
+  *) echo "usage: scripts/setup.sh [build|python|test|bench|package|lint]" >&2; exit 2 ;;
 esac
 
 missing=()

@@ -107,6 +107,11 @@ Result<std::string> body_of(const Json& line) {
 
 }  // namespace
 
+std::optional<Protocol> batch_protocol(std::string_view url) {
+  const auto* const found = std::ranges::find(kUrls, url, &Url::path);
+  return found == kUrls.end() ? std::nullopt : std::optional(found->protocol);
+}
+
 Result<std::vector<BatchEntry>> index_batch(std::string_view jsonl) {
   std::vector<BatchEntry> entries;
   std::unordered_map<std::string, std::size_t> lines;  // by custom_id

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -33,6 +34,9 @@ struct BatchEntry {
 // its turn comes (parse_batch_line). Errors, with the line in `where`: kInvalidArgument when two
 // have one custom_id, kTooLarge beyond kBatchLinesMax. Linear in `jsonl`, which the entries view.
 [[nodiscard]] Result<std::vector<BatchEntry>> index_batch(std::string_view jsonl);
+
+// The protocol of a line's `url`; nothing when no batch takes it.
+[[nodiscard]] std::optional<recipe::Protocol> batch_protocol(std::string_view url);
 
 // What a line asks for.
 struct BatchRequest {

@@ -104,7 +104,8 @@ class BatchExchange final : public Exchange {
 
 class Run {
  public:
-  Run(const ReplyContext& context, const BatchCalls& calls) : context_(context), calls_(calls) {}
+  Run(const ReplyContext& context, const BatchCalls& calls, const BatchTerms& terms)
+      : context_(context), calls_(calls), terms_(terms) {}
   ~Run() {
     for (const Open& open : open_) {
       open.exchange->close();
@@ -121,6 +122,9 @@ class Run {
     const recipe::Compat compat = context_.codec.options().compat;
     const auto exchange = std::make_shared<BatchExchange>(tasks_, request.protocol, compat);
     open_.push_back({&entry, request.protocol, exchange});
+    if (request.body && terms_.protocol.value_or(request.protocol) != request.protocol) {
+      request.body = fail(Code::kInvalidArgument, "is not the endpoint of the batch", "url");
+    }
     auto prepared = request.body
                         ? context_.codec.prepare(request.protocol, *request.body)
                         : Result<Prepared>(std::unexpected(std::move(request.body).error()));
@@ -128,6 +132,7 @@ class Run {
       exchange->respond(error_response(request.protocol, compat, prepared.error()));
       return;
     }
+    prepared->generation.tenant = terms_.tenant;
     GenerationReply::begin(exchange, std::move(*prepared), context_);
   }
 
@@ -198,6 +203,7 @@ class Run {
 
   const ReplyContext context_;
   const BatchCalls& calls_;
+  const BatchTerms& terms_;
   BatchFigures figures_;
   Tasks tasks_;  // outlives the exchanges
   std::vector<Open> open_;
@@ -208,11 +214,16 @@ class Run {
 Result<BatchFigures> answer_batch(std::span<const BatchEntry> entries,
                                   const ReplyContext& context,
                                   std::size_t window,
-                                  const BatchCalls& calls) {
+                                  const BatchCalls& calls,
+                                  const BatchTerms& terms) {
   GALLEY_ASSERT(window > 0);
-  Run run(context, calls);
+  Run run(context, calls, terms);
   while (!entries.empty() || run.under_way() > 0) {
-    while (!entries.empty() && run.under_way() < window) {
+    if (terms.stops && terms.stops()) {
+      return fail(Code::kCancelled, "the batch is to stop");
+    }
+    while (!entries.empty() && run.under_way() < window &&
+           (!terms.may_start || terms.may_start(run.under_way()))) {
       run.start(entries.front());
       entries = entries.subspan(1);
     }

@@ -13,19 +13,23 @@ namespace galley::gateway {
 namespace {
 
 // What no token source can do. Whatever else one cannot, it refuses itself.
-Result<void> refuse_unsupported(const recipe::Request& request) {
-  if (request.previous_response_id) {
+Result<void> refuse_unsupported(const recipe::Request& request, bool keeps, bool has_earlier) {
+  if (request.previous_response_id && !keeps) {
     return fail(Code::kUnimplemented,
                 "this server keeps no responses: send the whole conversation as `input`",
+                "previous_response_id");
+  }
+  if (request.previous_response_id && !has_earlier) {
+    return fail(Code::kInvalidArgument, "the member's name must be spelled without escapes",
                 "previous_response_id");
   }
   return {};
 }
 
 // What is understood and not enforced. Before the other notes: a client relies on these.
-void note_unenforced(recipe::Request& request) {
+void note_unenforced(recipe::Request& request, bool keeps) {
   std::vector<std::string> notes;
-  if (request.store) {
+  if (request.store && !keeps) {
     notes.emplace_back("`store: true` has no effect: this server keeps no responses");
   }
   if (request.conversation.has_tools()) {
@@ -102,14 +106,19 @@ Result<void> Codec::check_completion(const recipe::Completion& completion,
   return {};
 }
 
-Result<Prepared> Codec::prepare(recipe::Protocol protocol, std::string_view body) const {
-  GALLEY_TRY(recipe::Request request, recipe::parse_request(protocol, body, options_));
+Result<Prepared> Codec::prepare(recipe::Protocol protocol,
+                                std::string_view body,
+                                std::optional<recipe::JsonArray> earlier) const {
+  const bool has_earlier = earlier.has_value();
+  GALLEY_TRY(recipe::Request request,
+             recipe::parse_request(protocol, body, options_,
+                                   std::move(earlier).value_or(recipe::JsonArray())));
   const Version& version = version_of(request);
   if (request.completion) {
     GALLEY_CHECK_OK(check_completion(*request.completion, version));
   }
-  GALLEY_CHECK_OK(refuse_unsupported(request));
-  note_unenforced(request);
+  GALLEY_CHECK_OK(refuse_unsupported(request, options_.keeps_responses, has_earlier));
+  note_unenforced(request, options_.keeps_responses);
   recipe::Prompt prompt = recipe::render(request);
 
   Prepared prepared;

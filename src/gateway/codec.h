@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -31,8 +32,12 @@ class Codec {
                                                recipe::CodecOptions options,
                                                std::int64_t context_tokens);
 
-  // Linear in `body`. Errors as recipe::parse_request, and the context check.
-  [[nodiscard]] Result<Prepared> prepare(recipe::Protocol protocol, std::string_view body) const;
+  // Linear in `body`. Errors as recipe::parse_request, and the context check. `earlier` is what the
+  // named Response stands for; nothing: it was not looked for, and naming one is an error.
+  [[nodiscard]] Result<Prepared> prepare(
+      recipe::Protocol protocol,
+      std::string_view body,
+      std::optional<recipe::JsonArray> earlier = std::nullopt) const;
 
   // The prompt of a request as the model would get it, whether its answer has room or not. Errors
   // as recipe::parse_request.

@@ -29,6 +29,7 @@ struct HttpRequest {
   std::string id;      // echoed as x-request-id, in every reply and log line
   std::string method;  // as sent; HEAD is answered as GET, and the body of the reply is left out
   std::string path;    // without query, still percent-encoded
+  std::string query;   // what follows its '?', as sent
   std::vector<HttpHeader> headers;  // in order of arrival
   HttpBody body;                    // whoever needs it for long or elsewhere moves it out
 

@@ -146,9 +146,10 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
   if (exchange->gone()) {
     return;
   }
-  const auto reply = std::make_shared<GenerationReply>(exchange, std::move(prepared.request),
-                                                       context, std::move(place));
-  std::vector<recipe::Generation> generations(reply->answers_.size(), prepared.generation);
+  const std::size_t count = static_cast<std::size_t>(prepared.request.sampling.n);
+  const auto reply = std::make_shared<GenerationReply>(
+      exchange, std::move(prepared.request), prepared.generation.tenant, context, std::move(place));
+  std::vector<recipe::Generation> generations(count, prepared.generation);
   std::vector<recipe::TokenSink*> sinks;
   for (std::size_t i = 0; i < generations.size(); ++i) {
     generations[i].choice = static_cast<std::uint32_t>(i);
@@ -164,6 +165,9 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
     reply->answers_[i]->active = std::move((*active)[i]);
   }
   reply->context_.metrics.active.add(static_cast<double>(sinks.size()));
+  if (context.under_way != nullptr) {
+    *context.under_way += sinks.size();
+  }
   if (reply->streams_) {
     exchange->start_stream(stream_head(reply->request_));
   }
@@ -172,19 +176,21 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
 
 GenerationReply::GenerationReply(std::shared_ptr<Exchange> exchange,
                                  recipe::Request request,
+                                 std::string tenant,
                                  ReplyContext context,
                                  std::unique_ptr<KeyQuota::Place> place)
     : exchange_(std::move(exchange)),
       request_(std::move(request)),
+      tenant_(std::move(tenant)),
+      id_(new_reply_id(request_.protocol, context.ids)),
       context_(context),
       streams_(request_.stream),
       choices_(static_cast<std::size_t>(request_.sampling.n)),
       place_(std::move(place)) {
-  const std::string id = new_reply_id(request_.protocol, context_.ids);
   const std::int64_t created_s = context_.clock.unix_seconds();
   for (std::size_t i = 0; i < static_cast<std::size_t>(request_.sampling.n); ++i) {
     answers_.push_back(std::make_unique<Answer>(
-        *this, recipe::ReplyInfo{.id = id,
+        *this, recipe::ReplyInfo{.id = id_,
                                  .created_s = created_s,
                                  .call_ids = &context_.ids,
                                  .clock = &context_.clock,
@@ -207,7 +213,7 @@ void GenerationReply::on_room() {
 }
 
 void GenerationReply::on_stop() {
-  if (!over_) {
+  if (!over_ && !complete_) {
     fail_with({.code = Code::kUnavailable, .what = "The server is stopping. Retry later."});
   }
 }
@@ -251,7 +257,7 @@ void GenerationReply::pump() {
   for (bool more = true; more;) {
     more = false;
     for (const std::unique_ptr<Answer>& answer : answers_) {
-      if (over_ || !has_room()) {
+      if (over_ || complete_ || !has_room()) {
         return;
       }
       if (tokens >= kTokensPerTask) {
@@ -315,25 +321,53 @@ void GenerationReply::charge(std::int64_t weighted_tokens) {
 void GenerationReply::complete(Answer& answer, std::optional<recipe::SourceFinish> reason) {
   answer.writer.finish(reason);
   end_answer(answer);
-  const bool last = std::ranges::all_of(answers_, [](const auto& one) { return one->over; });
+  if (!std::ranges::all_of(answers_, [](const auto& one) { return one->over; })) {
+    return flush(answer);
+  }
+  complete_ = true;
+  if (request_.store && context_.responses != nullptr) {
+    keep(answer);
+  } else {
+    deliver(answer, {});
+  }
+}
+
+void GenerationReply::keep(Answer& answer) {
+  StoredResponse response{.id = id_,
+                          .tenant = tenant_,
+                          .previous_id = request_.previous_response_id.value_or(""),
+                          .created_s = context_.clock.unix_seconds(),
+                          .body = answer.writer.whole(),
+                          .input = request_.input_items};
+  context_.responses->put(std::move(response), [weak = weak_from_this(), exchange = exchange_,
+                                                &answer](Result<void> kept) {
+    exchange->post([weak, &answer, kept = std::move(kept)] {
+      if (const auto self = weak.lock(); self && !self->over_) {
+        self->deliver(answer, kept);
+      }
+    });
+  });
+}
+
+void GenerationReply::deliver(Answer& last, const Result<void>& kept) {
   if (streams_) {
-    flush(answer);
-    if (last) {
-      end();
-      exchange_->end_stream();
-    }
+    flush(last);
+    end();
+    exchange_->end_stream();
     return;
   }
-  if (last) {
-    HttpResponse response{.headers = {{"content-type", "application/json"}},
-                          .body = std::move(answer.writer.bytes())};
-    add_notes(request_.notes, response.headers);
-    if (started_ && request_.compat == recipe::Compat::kGalley) {
-      add_hit(*started_, response.headers);
-    }
-    end();
-    exchange_->respond(std::move(response));
+  HttpResponse response{.headers = {{"content-type", "application/json"}},
+                        .body = std::move(last.writer.bytes())};
+  std::vector<std::string> notes = request_.notes;
+  if (!kept) {
+    notes.insert(notes.begin(), "the response was not stored: " + kept.error().what);
   }
+  add_notes(notes, response.headers);
+  if (started_ && request_.compat == recipe::Compat::kGalley) {
+    add_hit(*started_, response.headers);
+  }
+  end();
+  exchange_->respond(std::move(response));
 }
 
 void GenerationReply::fail_with(const Error& error) {
@@ -361,6 +395,9 @@ void GenerationReply::end_answer(Answer& answer) {
   if (answer.active != nullptr) {
     answer.active.reset();  // without the lock: it may wait for a call of the source that wants it
     context_.metrics.active.add(-1);
+    if (context_.under_way != nullptr) {
+      --*context_.under_way;
+    }
   }
   answer.drop();
 }

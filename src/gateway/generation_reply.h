@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "gateway/codec.h"
 #include "gateway/exchange.h"
 #include "gateway/key_quota.h"
+#include "gateway/response_desk.h"
 #include "gateway/step_queue.h"
 #include "recipe/output_parser.h"
 #include "recipe/reply.h"
@@ -60,6 +62,8 @@ struct ReplyContext {
   recipe::IdSource& ids;  // used on the connections' thread only
   ReplyMetrics metrics;
   ReplyLimits limits{};
+  ResponseDesk* responses = nullptr;              // keeps Responses; null: nobody does
+  std::atomic<std::size_t>* under_way = nullptr;  // counts the generations, where somebody asks
 };
 
 // Tokens of one generation, or of one for each of `n` choices -> the reply to one exchange, whole
@@ -81,6 +85,7 @@ class GenerationReply final : public ExchangeListener,
   // Private in effect: use begin().
   GenerationReply(std::shared_ptr<Exchange> exchange,
                   recipe::Request request,
+                  std::string tenant,
                   ReplyContext context,
                   std::unique_ptr<KeyQuota::Place> place);
   ~GenerationReply() override;
@@ -102,6 +107,10 @@ class GenerationReply final : public ExchangeListener,
   void apply(Answer& answer);
   // nullopt: a stop string ended the answer.
   void complete(Answer& answer, std::optional<recipe::SourceFinish> reason);
+  // Has the complete reply stored first; its client may name it at once.
+  void keep(Answer& answer);
+  // All of it: what `last`, who ended last, has made.
+  void deliver(Answer& last, const Result<void>& kept);
   void end_answer(Answer& answer);
   void flush(Answer& answer);
   void fail_with(const Error& error);
@@ -109,6 +118,8 @@ class GenerationReply final : public ExchangeListener,
 
   const std::shared_ptr<Exchange> exchange_;  // owners: the connection, this reply until it ends
   const recipe::Request request_;
+  const std::string tenant_;
+  const std::string id_;
   ReplyContext context_;
 
   const bool streams_;
@@ -120,6 +131,7 @@ class GenerationReply final : public ExchangeListener,
   // The connections' thread only.
   recipe::Choices choices_;
   std::optional<recipe::Started> started_;  // of the first answer
+  bool complete_ = false;  // all of it is made; it may still be on its way into the store
   bool over_ = false;
   std::unique_ptr<KeyQuota::Place> place_;
   std::vector<std::unique_ptr<Answer>> answers_;  // last: destroyed first, they use the above

@@ -226,8 +226,12 @@ asio::awaitable<void> HttpConnection::refuse(Refusal refusal) {
     co_return;
   }
   persistent_ = false;
+  std::string message(refusal.message);
+  if (refusal.status == 413) {
+    message += fmt::format(" It may have {} bytes.", context_.options.largest_body_bytes());
+  }
   HttpResponse response =
-      context_.handler.connection_error(refusal.status, refusal.message, head_.request.path);
+      context_.handler.connection_error(refusal.status, message, head_.request.path);
   co_await send_whole(response);
 }
 

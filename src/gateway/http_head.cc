@@ -159,6 +159,7 @@ HttpHead HeadParser::head() const {
                 .expects_continue = message.count(http::field::expect) > 0};
   head.request.method = view(message.method_string());
   head.request.path = path_of_target(view(message.target()));
+  head.request.query = query_of_target(view(message.target()));
   for (const auto& field : message) {
     head.request.headers.push_back(
         {to_lower(view(field.name_string())), std::string(view(field.value()))});

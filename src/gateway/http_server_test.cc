@@ -425,6 +425,7 @@ TEST_F(HttpServerTest, HoldsItsSizes) {
   };
   EXPECT_EQ(status(ask(post(1000))), "200");
   EXPECT_EQ(status(ask(post(1001))), "413");
+  EXPECT_NE(ask(post(1001)).find("It may have 1000 bytes."), std::string::npos);
   const auto chunked = [](std::string_view size, std::size_t bytes) {
     return "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked"
            "\r\n\r\n" +

@@ -62,6 +62,27 @@ std::string path_of_target(std::string_view target) {
   return std::string(target.substr(0, target.find_first_of("?#")));
 }
 
+std::string query_of_target(std::string_view target) {
+  target = target.substr(0, target.find('#'));
+  const std::size_t mark = target.find('?');
+  return mark == std::string_view::npos ? std::string() : std::string(target.substr(mark + 1));
+}
+
+std::optional<std::string> query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::size_t end = std::min(query.find('&'), query.size());
+    const std::string_view pair = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    const std::size_t equals = std::min(pair.find('='), pair.size());
+    if (percent_decoded(pair.substr(0, equals)) == name) {
+      std::string value(pair.substr(std::min(equals + 1, pair.size())));
+      std::ranges::replace(value, '+', ' ');
+      return percent_decoded(value);
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> percent_decoded(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -91,6 +112,25 @@ bool is_request_id(std::string_view text) {
            return (small >= 'a' && small <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
                   c == '_' || c == '-';
          });
+}
+
+bool is_traceparent(std::string_view text) {
+  constexpr std::size_t kBytes = 55;
+  const auto is_hex = [](std::string_view part) {
+    return std::ranges::all_of(
+        part, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  };
+  const auto is_id = [&](std::string_view part) {
+    return is_hex(part) && part.find_first_not_of('0') != std::string_view::npos;
+  };
+  if (text.size() < kBytes || text[2] != '-' || text[35] != '-' || text[52] != '-') {
+    return false;
+  }
+  const std::string_view version = text.substr(0, 2);
+  const bool open = version != "00" && text.size() > kBytes && text[kBytes] == '-';
+  return is_hex(version) && version != "ff" && is_id(text.substr(3, 32)) &&
+         is_id(text.substr(36, 16)) && is_hex(text.substr(53, 2)) &&
+         (text.size() == kBytes || open);
 }
 
 std::string_view reason_phrase(int status) {

@@ -55,5 +55,35 @@ TEST(HttpText, AHeaderValueCannotEndItsLine) {
   EXPECT_EQ(out, "x-note: a??b: c???\r\n");
 }
 
+TEST(HttpText, QueriesAreTakenApart) {
+  EXPECT_EQ(query_of_target("/a?b=c&d#e?f"), "b=c&d");
+  EXPECT_EQ(query_of_target("/a#?b=c"), "");
+  EXPECT_EQ(query_of_target("http://h/a?b"), "b");
+  EXPECT_EQ(query_value("a=1&b=x+y%26&b=2&c", "b"), "x y&");
+  EXPECT_EQ(query_value("a=1&c", "c"), "");
+  EXPECT_EQ(query_value("a%5Bb%5D=1", "a[b]"), "1");
+  EXPECT_EQ(query_value("ab=1", "a"), std::nullopt);
+  EXPECT_EQ(query_value("a=%zz", "a"), std::nullopt);
+  EXPECT_EQ(query_value("", "a"), std::nullopt);
+  EXPECT_EQ(query_value("&&a=1&", "a"), "1");
+}
+
+TEST(HttpText, TracesAreSpelledRight) {
+  const std::string good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  EXPECT_TRUE(is_traceparent(good));
+  EXPECT_TRUE(is_traceparent("cc" + good.substr(2) + "-more"));
+  EXPECT_FALSE(is_traceparent(good + "-more"));
+  EXPECT_FALSE(is_traceparent("cc" + good.substr(2) + "more"));
+  EXPECT_FALSE(is_traceparent("ff" + good.substr(2)));
+  EXPECT_FALSE(is_traceparent("00-00000000000000000000000000000000-00f067aa0ba902b7-01"));
+  EXPECT_FALSE(is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"));
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = 'G';
+    EXPECT_FALSE(is_traceparent(bad)) << i;
+    EXPECT_FALSE(is_traceparent(good.substr(0, i)));
+  }
+}
+
 }  // namespace
 }  // namespace galley::gateway

@@ -10,6 +10,7 @@
 
 #include "base/quote.h"
 #include "gateway/http_text.h"
+#include "gateway/response_routes.h"
 #include "gateway/token_bodies.h"
 #include "recipe/json.h"
 
@@ -33,9 +34,23 @@ enum class Action : std::uint8_t {
   kDetokenize,
   kModels,
   kModel,
+  kResponse,
+  kDeleteResponse,
+  kResponseItems,
+  kCancelResponse,
+  kUploadFile,
+  kListFiles,
+  kFile,
+  kFileContent,
+  kDeleteFile,
+  kCreateBatch,
+  kListBatches,
+  kBatch,
+  kCancelBatch,
   kHealth,
   kReady,
   kMetrics,
+  kDescription,
   kNotBuilt
 };
 
@@ -49,7 +64,7 @@ enum class Prefixes : std::uint8_t {
 
 struct Route {
   std::string_view method;
-  std::string_view path;  // one that ends in '/' takes everything below it
+  std::string_view path;  // {name} stands for one part that is not empty, {name*} for all the rest
   Prefixes prefixes{};
   Action action{};
   Protocol protocol = Protocol::kChat;  // of the body, and of the errors about it
@@ -65,25 +80,28 @@ constexpr std::array kRoutes{
     Route{"POST", "/tokenize", Prefixes::kV1, Action::kTokenize},
     Route{"POST", "/detokenize", Prefixes::kV1, Action::kDetokenize},
     Route{"GET", "/models", Prefixes::kV1, Action::kModels},
-    Route{"GET", "/models/", Prefixes::kV1, Action::kModel},
+    Route{"GET", "/models/{model*}", Prefixes::kV1, Action::kModel},
     Route{"GET", "/models", Prefixes::kAnthropic, Action::kModels},
-    Route{"GET", "/models/", Prefixes::kAnthropic, Action::kModel},
+    Route{"GET", "/models/{model*}", Prefixes::kAnthropic, Action::kModel},
+    Route{"GET", "/responses/{response_id}", Prefixes::kV1, Action::kResponse},
+    Route{"DELETE", "/responses/{response_id}", Prefixes::kV1, Action::kDeleteResponse},
+    Route{"GET", "/responses/{response_id}/input_items", Prefixes::kV1, Action::kResponseItems},
+    Route{"POST", "/responses/{response_id}/cancel", Prefixes::kV1, Action::kCancelResponse},
+    Route{"GET", "/files", Prefixes::kV1, Action::kListFiles},
+    Route{"POST", "/files", Prefixes::kV1, Action::kUploadFile},
+    Route{"GET", "/files/{file_id}", Prefixes::kV1, Action::kFile},
+    Route{"GET", "/files/{file_id}/content", Prefixes::kV1, Action::kFileContent},
+    Route{"DELETE", "/files/{file_id}", Prefixes::kV1, Action::kDeleteFile},
+    Route{"GET", "/batches", Prefixes::kV1, Action::kListBatches},
+    Route{"POST", "/batches", Prefixes::kV1, Action::kCreateBatch},
+    Route{"GET", "/batches/{batch_id}", Prefixes::kV1, Action::kBatch},
+    Route{"POST", "/batches/{batch_id}/cancel", Prefixes::kV1, Action::kCancelBatch},
     Route{"GET", "/health", Prefixes::kNone, Action::kHealth},
     Route{"GET", "/ready", Prefixes::kNone, Action::kReady},
     Route{"GET", "/metrics", Prefixes::kNone, Action::kMetrics},
+    Route{"GET", "/openapi.json", Prefixes::kNone, Action::kDescription},
     // Known to clients, not built.
-    Route{"GET", "/responses/", Prefixes::kV1, Action::kNotBuilt},
-    Route{"DELETE", "/responses/", Prefixes::kV1, Action::kNotBuilt},
-    Route{"POST", "/responses/", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/embeddings", Prefixes::kV1, Action::kNotBuilt},
-    Route{"GET", "/files", Prefixes::kV1, Action::kNotBuilt},
-    Route{"POST", "/files", Prefixes::kV1, Action::kNotBuilt},
-    Route{"GET", "/files/", Prefixes::kV1, Action::kNotBuilt},
-    Route{"DELETE", "/files/", Prefixes::kV1, Action::kNotBuilt},
-    Route{"GET", "/batches", Prefixes::kV1, Action::kNotBuilt},
-    Route{"POST", "/batches", Prefixes::kV1, Action::kNotBuilt},
-    Route{"GET", "/batches/", Prefixes::kV1, Action::kNotBuilt},
-    Route{"POST", "/batches/", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/tools/search", Prefixes::kV1, Action::kNotBuilt},
     Route{"POST", "/tools/fetch", Prefixes::kV1, Action::kNotBuilt},
     Route{"GET", "/user/balance", Prefixes::kNone, Action::kNotBuilt},
@@ -112,18 +130,31 @@ std::array<std::optional<std::string_view>, 3> bare(Prefixes prefixes, std::stri
   std::unreachable();
 }
 
-// What is left of `path` behind a route: empty, or what a route that ends in '/' takes.
+// What stands for the {name} of `pattern` in `path`: empty where it has none. Nothing when the two
+// do not match.
+std::optional<std::string_view> match(std::string_view pattern, std::string_view path) {
+  const std::size_t open = pattern.find('{');
+  if (open == std::string_view::npos) {
+    return pattern == path ? std::optional(std::string_view()) : std::nullopt;
+  }
+  const std::size_t close = pattern.find('}');
+  const bool takes_all = pattern[close - 1] == '*';
+  const std::string_view tail = pattern.substr(close + 1);
+  if (!path.starts_with(pattern.substr(0, open)) || !path.ends_with(tail) ||
+      path.size() <= open + tail.size()) {
+    return std::nullopt;
+  }
+  const std::string_view value = path.substr(open, path.size() - open - tail.size());
+  return takes_all || value.find('/') == std::string_view::npos ? std::optional(value)
+                                                                : std::nullopt;
+}
+
 std::optional<std::string_view> match(const Route& route, std::string_view path) {
   for (const auto& candidate : bare(route.prefixes, path)) {
-    if (!candidate) {
-      continue;
-    }
-    if (*candidate == route.path) {
-      if (!route.path.ends_with('/')) {
-        return std::string_view{};
+    if (candidate) {
+      if (const auto value = match(route.path, *candidate)) {
+        return value;
       }
-    } else if (route.path.ends_with('/') && candidate->starts_with(route.path)) {
-      return candidate->substr(route.path.size());
     }
   }
   return std::nullopt;
@@ -135,8 +166,8 @@ bool is_get(std::string_view method) {
 
 struct Found {
   const Route* route = nullptr;
-  std::string_view rest;
-  std::string allow;  // methods of the path; empty: there is no such path
+  std::string_view rest;  // what stands for the path's {name}
+  std::string allow;      // methods of the path; empty: there is no such path
 };
 
 Found find_route(std::string_view method, std::string_view path) {
@@ -161,6 +192,13 @@ Found find_route(std::string_view method, std::string_view path) {
   return found;
 }
 
+// As a description spells it: {model*} is {model}.
+std::string described(std::string_view path) {
+  std::string out(path);
+  std::erase(out, '*');
+  return out;
+}
+
 // Whose error object a client expects: Anthropic's on Messages paths and from its SDKs.
 Protocol protocol_of(std::string_view path) {
   const bool anthropic = path.starts_with("/anthropic/") || path.starts_with("/v1/messages");
@@ -172,8 +210,58 @@ bool asks_as_anthropic(const HttpRequest& request) {
          protocol_of(request.path) == Protocol::kMessages;
 }
 
+// Answers about what lies in a store, once its disk has.
+using ResponseAction = void (*)(ResponseRoute, const std::shared_ptr<Exchange>&);
+ResponseAction response_action(Action action) {
+  switch (action) {
+    case Action::kResponse:
+      return get_response;
+    case Action::kDeleteResponse:
+      return delete_response;
+    case Action::kResponseItems:
+      return get_response_items;
+    case Action::kCancelResponse:
+      return cancel_response;
+    default:
+      return nullptr;
+  }
+}
+
+using FileAction = void (*)(FileRoute, const std::shared_ptr<Exchange>&);
+FileAction file_action(Action action) {
+  switch (action) {
+    case Action::kUploadFile:
+      return upload_file;
+    case Action::kListFiles:
+      return list_files;
+    case Action::kFile:
+      return get_file;
+    case Action::kFileContent:
+      return get_file_content;
+    case Action::kDeleteFile:
+      return delete_file;
+    case Action::kCreateBatch:
+      return create_batch;
+    case Action::kListBatches:
+      return list_batches;
+    case Action::kBatch:
+      return get_batch;
+    case Action::kCancelBatch:
+      return cancel_batch;
+    default:
+      return nullptr;
+  }
+}
+
 bool needs_key(Action action) {
-  return action != Action::kHealth && action != Action::kReady;
+  return action != Action::kHealth && action != Action::kReady && action != Action::kDescription;
+}
+
+// Of the request's trace, "none" when it belongs to none that is spelled right.
+std::string_view trace_id(const HttpRequest& request) {
+  const std::string* const parent = request.header("traceparent");
+  return parent != nullptr && is_traceparent(*parent) ? std::string_view(*parent).substr(3, 32)
+                                                      : std::string_view("none");
 }
 
 // Empty when none was sent.
@@ -257,7 +345,7 @@ void with_body(const ReplyContext& context,
           return;
         }
         // A temporary: nothing reads the body after this line, its place is the next one's.
-        auto made = read(HttpBody(std::move(body)).text);
+        auto made = read(HttpBody(std::move(body)));
         exchange->post([protocol, compat, exchange, answer = std::move(answer),
                         made = std::move(made)]() mutable {
           if (!made) {
@@ -280,12 +368,31 @@ void answer_body(const ReplyContext& context,
                  Protocol protocol,
                  const std::shared_ptr<Exchange>& exchange,
                  Read read) {
-  with_body(context, protocol, exchange, std::move(read), [exchange](std::string text) {
-    exchange->respond({.headers = {{"content-type", "application/json"}}, .body = std::move(text)});
-  });
+  with_body(
+      context, protocol, exchange,
+      [read = std::move(read)](const HttpBody& body) { return read(body.text); },
+      [exchange](std::string text) {
+        exchange->respond(
+            {.headers = {{"content-type", "application/json"}}, .body = std::move(text)});
+      });
 }
 
 }  // namespace
+
+std::vector<KnownRoute> known_routes() {
+  std::vector<KnownRoute> out;
+  for (const Route& route : kRoutes) {
+    KnownRoute known{route.method,
+                     (route.prefixes == Prefixes::kNone ? "" : "/v1") + described(route.path)};
+    const auto same = [&](const KnownRoute& other) {
+      return other.method == known.method && other.path == known.path;
+    };
+    if (std::ranges::none_of(out, same)) {
+      out.push_back(std::move(known));
+    }
+  }
+  return out;
+}
 
 Routes::Routes(ReplyContext context, Metrics& metrics, Log& log, RouteOptions options)
     : context_(context),
@@ -343,7 +450,14 @@ std::optional<HttpResponse> Routes::refuse_early(const HttpRequest& head) {
   if (needs_key(found.route->action) && !options_.keys.empty() && key == nullptr) {
     return unauthenticated(head);
   }
-  if (found.route->action == Action::kNotBuilt) {
+  if (file_action(found.route->action) != nullptr && options_.files == nullptr) {
+    return error(head, {.code = Code::kUnimplemented,
+                        .what = fmt::format("{} {} is not offered: the operator has to "
+                                            "give this server a folder with `server.data`.",
+                                            head.method, quoted(head.path, kShownBytesMax))});
+  }
+  if (found.route->action == Action::kNotBuilt ||
+      (response_action(found.route->action) != nullptr && context_.responses == nullptr)) {
     return error(head, {.code = Code::kUnimplemented,
                         .what = fmt::format("{} {} is not implemented by this server.", head.method,
                                             quoted(head.path, kShownBytesMax))});
@@ -366,6 +480,17 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
     return exchange->respond(page_response(*page));
   }
   const Found found = find_route(request.method, request.path);
+  const std::string id = percent_decoded(found.rest).value_or(std::string(found.rest));
+  if (const auto act = response_action(found.route->action)) {
+    return act({.desk = *context_.responses,
+                .compat = context_.codec.options().compat,
+                .tenant = tenant_of(request),
+                .id = id},
+               exchange);
+  }
+  if (const auto act = file_action(found.route->action)) {
+    return act({.desk = *options_.files, .tenant = tenant_of(request), .id = id}, exchange);
+  }
   switch (found.route->action) {
     case Action::kGenerate:
       return generate(found.route->protocol, exchange);
@@ -392,31 +517,107 @@ void Routes::handle(std::shared_ptr<Exchange> exchange) {
     case Action::kMetrics:
       return exchange->respond(
           {.headers = {{"content-type", "text/plain; version=0.0.4"}}, .body = metrics_.render()});
-    case Action::kNotBuilt:
-      break;  // refuse_early() took it
+    case Action::kDescription:
+      return exchange->respond({.headers = {{"content-type", "application/json"}},
+                                .body = std::string(options_.description)});
+    default:
+      break;  // answered above, or by refuse_early()
   }
   std::unreachable();
 }
 
-void Routes::generate(Protocol protocol, const std::shared_ptr<Exchange>& exchange) {
+std::string Routes::tenant_of(const HttpRequest& request) const {
+  const ApiKey* const key = key_of(request);
+  return key == nullptr ? std::string() : key->name;
+}
+
+// A generation on its way from bytes to tokens.
+struct Routes::Start {
+  Protocol protocol{};
+  std::shared_ptr<Exchange> exchange;
+  std::string tenant;
   std::unique_ptr<KeyQuota::Place> place;
-  std::string name;
+};
+
+void Routes::generate(Protocol protocol, const std::shared_ptr<Exchange>& exchange) {
+  Start start{.protocol = protocol, .exchange = exchange, .tenant = {}, .place = nullptr};
   if (const ApiKey* const key = key_of(exchange->request())) {
     auto entered = quota_.enter(*key);
     if (!entered) {
       return exchange->respond(refusal(protocol, context_.codec.options().compat, entered.error()));
     }
-    place = std::move(*entered);
-    name = key->name;
+    start.place = std::move(*entered);
+    start.tenant = key->name;
   }
+  // The reference does not know earlier Responses.
+  if (protocol == Protocol::kResponses && context_.responses != nullptr &&
+      context_.codec.options().compat == Compat::kGalley) {
+    // The store is asked between two looks at the body: a codec thread does not wait for a disk.
+    struct Named {
+      HttpBody body;
+      std::optional<std::string> id;
+    };
+    return with_body(
+        context_, protocol, exchange,
+        [](HttpBody body) -> Result<Named> {
+          auto id = recipe::named_response(body.text);
+          return Named{std::move(body), std::move(id)};
+        },
+        [this, start = std::move(start)](Named named) mutable {
+          start.exchange->request().body = std::move(named.body);
+          if (named.id) {
+            return look_up(std::move(start), std::move(*named.id));
+          }
+          prepare(std::move(start), std::nullopt);
+        });
+  }
+  prepare(std::move(start), std::nullopt);
+}
+
+void Routes::look_up(Start start, std::string response_id) {
+  const Compat compat = context_.codec.options().compat;
+  const std::shared_ptr<Exchange> exchange = start.exchange;
+  const bool posted = context_.responses->post([this, compat, id = std::move(response_id),
+                                                start = std::move(start)](
+                                                   ResponseStore& store) mutable {
+    if (start.exchange->gone()) {
+      return;
+    }
+    auto earlier = earlier_items(store, start.tenant, id);
+    const std::shared_ptr<Exchange> asking = start.exchange;
+    asking->post([this, compat, start = std::move(start), earlier = std::move(earlier)]() mutable {
+      if (!earlier) {
+        start.exchange->respond(error_response(start.protocol, compat, earlier.error()));
+        return;
+      }
+      prepare(std::move(start), std::move(*earlier));
+    });
+  });
+  if (!posted) {
+    exchange->respond(error_response(
+        Protocol::kResponses, compat,
+        {.code = Code::kOverloaded, .what = "Too many requests wait for the disk. Retry later."}));
+  }
+}
+
+void Routes::prepare(Start start, std::optional<recipe::JsonArray> earlier) {
+  const Protocol protocol = start.protocol;
+  const std::shared_ptr<Exchange> exchange = start.exchange;
   with_body(
       context_, protocol, exchange,
-      [this, protocol, name = std::move(name)](std::string_view body) -> Result<Prepared> {
-        GALLEY_TRY(Prepared prepared, context_.codec.prepare(protocol, body));
-        prepared.generation.tenant = name;
+      [this, protocol, tenant = std::move(start.tenant),
+       earlier = std::move(earlier)](const HttpBody& body) mutable -> Result<Prepared> {
+        GALLEY_TRY(Prepared prepared,
+                   context_.codec.prepare(protocol, body.text, std::move(earlier)));
+        prepared.generation.tenant = tenant;
         return prepared;
       },
-      [this, exchange, place = std::move(place)](Prepared prepared) mutable {
+      [this, exchange, place = std::move(start.place)](Prepared prepared) mutable {
+        const HttpRequest& request = exchange->request();
+        prepared.generation.request_id = request.id;
+        if (trace_id(request) != "none") {
+          prepared.generation.traceparent = *request.header("traceparent");
+        }
         GenerationReply::begin(exchange, std::move(prepared), context_, std::move(place));
       });
 }
@@ -469,9 +670,9 @@ void Routes::finished(const ExchangeSummary& summary) {
   const Found found = find_route(request.method, request.path);
   const std::string status = std::to_string(summary.status);
   // The table's spelling, so that a client cannot make up series.
-  const std::string route(found.route != nullptr               ? found.route->path
-                          : find_page(request.path) != nullptr ? "page"
-                                                               : "none");
+  const std::string route = found.route != nullptr               ? described(found.route->path)
+                            : find_page(request.path) != nullptr ? "page"
+                                                                 : "none";
   metrics_
       .counter("galley_http_requests_total", "Requests by route and status, 0: client left first.",
                {{"route", route}, {"status", status}})
@@ -488,7 +689,8 @@ void Routes::finished(const ExchangeSummary& summary) {
                              {"status", summary.status},
                              {"complete", summary.complete},
                              {"took", to_string(summary.took)},
-                             {"key", key == nullptr ? "none" : key->name}});
+                             {"key", key == nullptr ? "none" : key->name},
+                             {"trace", trace_id(request)}});
 }
 
 void Routes::connection_count_changed(std::size_t count) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/metrics.h"
 #include "gateway/api_keys.h"
 #include "gateway/exchange.h"
+#include "gateway/file_routes.h"
 #include "gateway/generation_reply.h"
 #include "gateway/key_quota.h"
 
@@ -22,9 +24,20 @@ struct Page {
   std::string_view bytes;
 };
 
+// A path as it is described: {name} stands for a part of it.
+struct KnownRoute {
+  std::string_view method;
+  std::string path;
+};
+// Every route, once, under its usual prefix.
+[[nodiscard]] std::vector<KnownRoute> known_routes();
+
 struct RouteOptions {
-  std::vector<Page> pages;  // for everybody
-  ApiKeys keys;             // who may use the rest, but for /health and /ready
+  std::vector<Page> pages;       // for everybody
+  std::string_view description;  // OpenAPI's, of all routes; for everybody
+  ApiKeys keys;                  // who may use the rest, but for /health and /ready
+  // Files and batches; must outlive the routes. Null: not offered.
+  FileDesk* files = nullptr;
 };
 
 // Every path of the server. Answers the small routes itself and hands generations to
@@ -48,6 +61,10 @@ class Routes final : public HttpHandler {
 
  private:
   void generate(recipe::Protocol protocol, const std::shared_ptr<Exchange>& exchange);
+  // The same for a body that was moved out; `place` is the tenant's, null where nobody counts.
+  struct Start;
+  void prepare(Start start, std::optional<recipe::JsonArray> earlier);
+  void look_up(Start start, std::string response_id);
   // Of the key a client sent; null where keys are wanted and it is missing or wrong, and where none
   // are.
   [[nodiscard]] const ApiKey* key_of(const HttpRequest& request) const;
@@ -58,6 +75,8 @@ class Routes final : public HttpHandler {
   [[nodiscard]] HttpResponse error(const HttpRequest& request, const Error& error) const;
 
   [[nodiscard]] const Page* find_page(std::string_view path) const;
+
+  [[nodiscard]] std::string tenant_of(const HttpRequest& request) const;
 
   const ReplyContext context_;
   const RouteOptions options_;

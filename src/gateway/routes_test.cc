@@ -3,8 +3,11 @@
 #include "gateway/routes.h"
 
 #include <gtest/gtest.h>
+#include <set>
 
+#include "base/file.h"
 #include "gateway/fakes_for_test.h"
+#include "gateway/http_text.h"
 #include "recipe/json.h"
 
 namespace galley::gateway {
@@ -147,6 +150,8 @@ TEST_F(RoutesTest, BadTokensAreNamed) {
   for (const Row& row :
        {Row{"/tokenize", "{}", "prompt"}, Row{"/tokenize", "[]", "body"},
         Row{"/tokenize", R"({"prompt":5})", "prompt"},
+        Row{"/tokenize", R"({"prompt":"a","model":"gpt-9"})", "model"},
+        Row{"/tokenize", R"({"prompt":"a","model":7})", "model"},
         Row{"/tokenize", R"({"messages":[]})", "model"}, Row{"/detokenize", "{}", "tokens"},
         Row{"/detokenize", R"({"tokens":[1,4096]})", "tokens[1]"},
         Row{"/detokenize", R"({"tokens":[-1]})", "tokens[0]"},
@@ -425,6 +430,42 @@ TEST_F(RoutesTest, ConnectionErrorsHaveTheFormOfTheirPath) {
   EXPECT_TRUE(openai_error(routes_.connection_error(505, "old", "")));
 }
 
+TEST_F(RoutesTest, ATraceIsLoggedAndPassedOn) {
+  const std::string parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  ask("POST", "/v1/chat/completions", {{"traceparent", parent}}, chat_body());
+  EXPECT_EQ(gateway_.source.last.traceparent, parent);
+  EXPECT_EQ(gateway_.source.last.request_id, "req_1");
+  routes_.finished({.request = {.id = "r", .headers = {{"traceparent", parent}}}});
+  EXPECT_NE(gateway_.log_lines.back().find("trace=4bf92f3577b34da6a3ce929d0e0e4736"),
+            std::string::npos)
+      << gateway_.log_lines.back();
+  ask("POST", "/v1/chat/completions", {{"traceparent", "00-bad"}}, chat_body());
+  EXPECT_EQ(gateway_.source.last.traceparent, "");
+  routes_.finished({.request = {.id = "r", .headers = {{"traceparent", "00-bad"}}}});
+  EXPECT_NE(gateway_.log_lines.back().find("trace=none"), std::string::npos);
+}
+
+// The description that `galley serve` hands out knows the routes, all and no others.
+TEST_F(RoutesTest, EveryRouteIsDescribed) {
+  const auto text = read_file(GALLEY_TESTS_DIR "/../apps/api/openapi.json", Bytes(1U << 20U));
+  ASSERT_TRUE(text) << to_string(text.error());
+  const auto json = recipe::parse_json(*text);
+  ASSERT_TRUE(json) << to_string(json.error());
+  EXPECT_EQ(*json->find("openapi")->string(), "3.1.0");
+  std::set<std::string> described;
+  for (const recipe::JsonMember& path : *json->find("paths")->object()) {
+    for (const recipe::JsonMember& operation : *path.value.object()) {
+      described.insert(operation.key + " " + path.key);
+    }
+  }
+  std::set<std::string> known;
+  for (const KnownRoute& route : known_routes()) {
+    known.insert(to_lower(route.method) + " " + route.path);
+  }
+  EXPECT_EQ(described, known);
+  EXPECT_GT(known.size(), 25U);
+}
+
 TEST_F(RoutesTest, CountsAndLogsRequests) {
   const HttpRequest request{.id = "req_9", .method = "GET", .path = "/v1/models/secret"};
   routes_.finished({.request = request,
@@ -433,12 +474,12 @@ TEST_F(RoutesTest, CountsAndLogsRequests) {
                     .took = std::chrono::milliseconds(200)});
   routes_.connection_count_changed(3);
   EXPECT_NE(ask("GET", "/metrics")
-                .body.find(R"(galley_http_requests_total{route="/models/",status="404"} 1)"),
+                .body.find(R"(galley_http_requests_total{route="/models/{model}",status="404"} 1)"),
             std::string::npos)
       << ask("GET", "/metrics").body;
   const std::string metrics = ask("GET", "/metrics").body;
   EXPECT_NE(metrics.find("galley_open_connections 3\n"), std::string::npos);
-  const std::string bucket = R"(galley_http_request_seconds_bucket{route="/models/",le=)";
+  const std::string bucket = R"(galley_http_request_seconds_bucket{route="/models/{model}",le=)";
   EXPECT_NE(metrics.find(bucket + "\"0.1\"} 0\n"), std::string::npos);
   EXPECT_NE(metrics.find(bucket + "\"0.5\"} 1\n"), std::string::npos);
   ASSERT_EQ(gateway_.log_lines.size(), 1U);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "recipe/json.h"
+#include "recipe/request_fields.h"
 
 namespace galley::gateway {
 namespace {
@@ -34,6 +35,13 @@ Result<std::vector<TokenId>> ids_of(const Codec& codec, std::string_view body, c
   if (const Json* const messages = json.find("messages");
       messages != nullptr && !messages->is_null()) {
     return codec.prompt(Protocol::kChat, body);
+  }
+  if (const Json* const model = json.find("model"); model != nullptr && !model->is_null()) {
+    if (model->string() == nullptr) {
+      return fail(Code::kInvalidArgument, "must be a string", "model");
+    }
+    GALLEY_TRY([[maybe_unused]] const auto version,
+               recipe::find_model(codec.options(), *model->string()));
   }
   const Json* const prompt = json.find("prompt");
   if (prompt == nullptr || prompt->is_null()) {

@@ -165,8 +165,9 @@ class Messages {
     for (std::size_t j = 0; j < calls.size(); ++j) {
       if (!open.insert(calls[j].id).second) {
         const Path call_at = calls_at.element(j);
-        return invalid("Duplicate value for 'tool_call_id' of " + calls[j].id + " in message[" +
-                           std::to_string(i) + "]",
+        return invalid("Duplicate value for 'tool_call_id' of " +
+                           std::string(clipped(calls[j].id)) + " in message[" + std::to_string(i) +
+                           "]",
                        call_at.member("id"));
       }
     }
@@ -186,12 +187,13 @@ class Messages {
         return invalid(
             "An assistant message with 'tool_calls' must be followed by tool messages responding "
             "to each 'tool_call_id', The following tool_call_ids did not have response messages: " +
-                result.tool_call_id,
+                std::string(clipped(result.tool_call_id)),
             result_at.member("tool_call_id"));
       }
       if (!answered.insert(*id).second) {
-        return invalid("Duplicate value for 'tool_call_id' of " + result.tool_call_id +
-                           " in message[" + std::to_string(k) + "]",
+        return invalid("Duplicate value for 'tool_call_id' of " +
+                           std::string(clipped(result.tool_call_id)) + " in message[" +
+                           std::to_string(k) + "]",
                        result_at.member("tool_call_id"));
       }
       GALLEY_TRY(Content content, content_of(k));
@@ -364,7 +366,8 @@ Result<Request> parse_chat_request(std::string_view text, const CodecOptions& op
     GALLEY_CHECK_OK(settle_response_schema(conversation.format, body.strict_schema, options.compat,
                                            "response_format.json_schema.schema"));
   }
-  GALLEY_TRY(request.constraint, make_constraint(conversation, body.has_response_format));
+  GALLEY_TRY(request.constraint,
+             make_constraint(conversation, body.has_response_format ? "response_format" : ""));
   GALLEY_TRY(request.sampling, settle_sampling(body.sampling, conversation, request.version,
                                                options.compat, request.notes));
   request.sampling.logit_bias = std::move(body.logit_bias);

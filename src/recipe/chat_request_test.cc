@@ -253,8 +253,8 @@ TEST(ChatRequest, ExtensionsAreChecked) {
           {with(R"(,"n":17)"), "n: Invalid n value, the valid range of n is [1, 16]"},
           {with(R"(,"n":0)"), "n: Invalid n value, the valid range of n is [1, 16]"},
           {with(R"(,"max_completion_tokens":0)"),
-           "max_completion_tokens: Invalid max_tokens value, the valid range of max_tokens is [1, "
-           "393216]"},
+           "max_completion_tokens: Invalid max_completion_tokens value, the valid range of "
+           "max_completion_tokens is [1, 393216]"},
           {with(R"(,"logit_bias":{"x":1})"),
            "logit_bias: Invalid token id in logit_bias: 'x'. Expected an integer in decimal "
            "digits."},

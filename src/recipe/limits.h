@@ -40,7 +40,9 @@ inline constexpr std::size_t kTagBytesMax = 4'096;  // one tag of a tool block i
 inline constexpr std::size_t kAnnouncedBytesMax = std::size_t{16} << 20U;
 inline constexpr std::size_t kMetadataCountMax = 16;     // members of a Response's metadata
 inline constexpr std::size_t kMetadataBytesMax = 2'048;  // 512 characters, as OpenAI has it
-inline constexpr std::size_t kUserIdBytesMax = 512;      // user_id, user, metadata.user_id
+// What a Response repeats of its request, per member: more is answered as if it had not been sent.
+inline constexpr std::size_t kEchoBytesMax = std::size_t{256} << 10U;
+inline constexpr std::size_t kUserIdBytesMax = 512;  // user_id, user, metadata.user_id
 inline constexpr std::size_t kNoteCountMax = 32;  // notes of one request; further ones are dropped
 
 // A tokenizer.json, which the operator chooses (the V4 file: 6.4 MB, 129,280 ids, 128 bytes).

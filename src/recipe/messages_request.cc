@@ -194,9 +194,9 @@ class Messages {
       } else if (block.kind == MessageBlock::Kind::kToolAddition) {
         if (!tools_.contains(block.name)) {
           const Path block_at = content_at.element(b);
-          return invalid(
-              place(i, b) + ": `tool_addition` references unknown tool '" + block.name + "'",
-              block_at.member("tool"));
+          return invalid(place(i, b) + ": `tool_addition` references unknown tool '" +
+                             std::string(clipped(block.name)) + "'",
+                         block_at.member("tool"));
         }
         announced.push_back({.name = std::move(block.name)});
       } else {
@@ -240,12 +240,12 @@ class Messages {
         return invalid(place(i, b) +
                            ": each tool_use must have a single result. Found multiple "
                            "`tool_result` blocks with id: " +
-                           block.id,
+                           std::string(clipped(block.id)),
                        block_at.member("tool_use_id"));
       }
       if (pending_.erase(block.id) == 0) {
         return invalid("unexpected `" + place(i, b) + ": tool_use_id` found in `tool_result` " +
-                           "blocks: " + block.id +
+                           "blocks: " + std::string(clipped(block.id)) +
                            ". Each `tool_result` block must have a corresponding `tool_use` block "
                            "in the previous message.",
                        block_at.member("tool_use_id"));
@@ -276,9 +276,9 @@ class Messages {
       }
       if (!tools_.contains(inner.name)) {
         const Path inner_at = content_at.element(r);
-        return invalid(
-            place(i, b) + ": tool reference '" + inner.name + "' not found in available tools",
-            inner_at.member("tool_name"));
+        return invalid(place(i, b) + ": tool reference '" + std::string(clipped(inner.name)) +
+                           "' not found in available tools",
+                       inner_at.member("tool_name"));
       }
       referenced.push_back({.name = inner.name});
     }
@@ -392,7 +392,8 @@ class Messages {
             source_at.member("file_id"));
       case ImageSource::Kind::kUrl:
         if (!is_link(source.data)) {
-          return invalid(intro + "invalid url: " + quoted(source.data), source_at.member("url"));
+          return invalid(intro + "invalid url: " + quoted(clipped(source.data)),
+                         source_at.member("url"));
         }
         if (source.data.size() > kImageLinkBytesMax) {
           return invalid(intro + link_too_long(source.data.size()), source_at.member("url"));
@@ -520,7 +521,8 @@ Result<Request> parse_messages_request(std::string_view text, const CodecOptions
   }
   const RequestedToolChoice choice = effective_choice(body, conversation, galley);
   if (choice.kind == Kind::kNamed && body.has_tools && body.tools.empty()) {
-    return invalid("Invalid value for 'tool_call': no function named '" + choice.name +
+    return invalid("Invalid value for 'tool_call': no function named '" +
+                       std::string(clipped(choice.name)) +
                        "' was specified in the 'tools' parameter.",
                    at.member("tool_choice"));
   }
@@ -535,7 +537,7 @@ Result<Request> parse_messages_request(std::string_view text, const CodecOptions
     GALLEY_CHECK_OK(
         settle_response_schema(conversation.format, false, options.compat, body.format_where));
   }
-  GALLEY_TRY(request.constraint, make_constraint(conversation, false, galley && body.any_tool));
+  GALLEY_TRY(request.constraint, make_constraint(conversation, "", galley && body.any_tool));
   GALLEY_CHECK_OK(check_stops(body.stops, options.compat, at.member("stop_sequences")));
   GALLEY_TRY(request.sampling, settle_sampling(body.sampling, conversation, request.version,
                                                options.compat, request.notes));

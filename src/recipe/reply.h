@@ -65,6 +65,9 @@ class StreamEncoder : public EventSink {
   virtual void fail(const Error& error) = 0;
   // A frame every client ignores, for long waits (spec 6.0).
   virtual void keep_alive() = 0;
+  // After Finished: the reply as the object that was not streamed. Empty in protocols whose replies
+  // are not kept.
+  [[nodiscard]] virtual std::string whole() const { return {}; }
 };
 
 // One reply as a JSON object.

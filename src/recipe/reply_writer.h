@@ -52,6 +52,8 @@ class ReplyWriter {
   // A stop string matched, or a call broke: the source should be cancelled, finish() comes next.
   [[nodiscard]] bool finished() const { return parser_->finished(); }
   [[nodiscard]] bool ended() const { return ended_; }  // by finish() or fail()
+  // After finish(), while bytes() are still there: a Response as an object, for a store.
+  [[nodiscard]] std::string whole() const { return stream_ ? stream_->whole() : bytes_; }
   // What was made and not yet taken; the caller clears it.
   [[nodiscard]] std::string& bytes() { return bytes_; }
 

@@ -11,7 +11,7 @@ namespace galley::recipe {
 
 namespace {
 
-// What a protocol calls the text that is read, and the limit of the text that is written.
+// What a protocol calls the text that is read.
 std::string prompt_field(Protocol protocol) {
   switch (protocol) {
     case Protocol::kResponses:
@@ -24,20 +24,18 @@ std::string prompt_field(Protocol protocol) {
   }
   return "messages";
 }
-std::string answer_field(Protocol protocol) {
-  return protocol == Protocol::kResponses ? "max_output_tokens" : "max_tokens";
-}
 
 }  // namespace
 
 Result<Request> parse_request(Protocol protocol,
                               std::string_view body,
-                              const CodecOptions& options) {
+                              const CodecOptions& options,
+                              JsonArray earlier) {
   switch (protocol) {
     case Protocol::kChat:
       return parse_chat_request(body, options);
     case Protocol::kResponses:
-      return parse_responses_request(body, options);
+      return parse_responses_request(body, options, std::move(earlier));
     case Protocol::kMessages:
       return parse_messages_request(body, options);
     case Protocol::kCompletions:
@@ -63,7 +61,7 @@ Result<std::int64_t> effective_max_tokens(const Request& request,
                 "This model's maximum context length is " + std::to_string(context_tokens) +
                     " tokens. However, you requested " + counts +
                     ". Please reduce the length of the messages or completion.",
-                request.sampling.max_tokens ? answer_field(request.protocol)
+                request.sampling.max_tokens ? std::string(request.sampling.max_tokens_key)
                                             : prompt_field(request.protocol),
                 kContextLengthExceeded);
   }

@@ -30,6 +30,9 @@ struct CodecOptions {
       false;  // Messages web_search tools: dropped, or (default) refused
   bool responses_reject_web_search =
       false;  // Responses web_search tools: refused, or (default) ignored
+  // Whoever uses the codec keeps Responses: `store` is on unless a request says no, and
+  // `previous_response_id` has a meaning.
+  bool keeps_responses = false;
   // Names clients may send -> version. Replies echo the name that was asked for.
   std::map<std::string, ModelVersion, std::less<>> models = {
       {"DeepSeek-V4-Pro", ModelVersion::kV4}, {"DeepSeek-V4.1-Flash", ModelVersion::kV41}};
@@ -39,7 +42,8 @@ struct CodecOptions {
 struct Sampling {
   float temperature = 1.0F;
   float top_p = 1.0F;
-  std::optional<std::int64_t> max_tokens;  // as sent; see effective_max_tokens
+  std::optional<std::int64_t> max_tokens;          // as sent; see effective_max_tokens
+  std::string_view max_tokens_key = "max_tokens";  // the member that said it; views a literal
   std::optional<std::int64_t> seed;
   bool logprobs = false;
   std::optional<int> top_logprobs;
@@ -110,10 +114,10 @@ struct Request {
   // Responses only.
   // Object: the request fields a Response repeats (spec 6.5), each in the form the reply prints.
   // A reply takes its object of defaults and replaces the members named here; their values are
-  // final, with every absent part spelled as null. Always there: `instructions`,
-  // `max_output_tokens`, `reasoning` {effort, summary}, `temperature`, `text` {format, verbosity},
-  // `tool_choice`, `tools`, `top_logprobs`, `top_p`, `user`. Galley mode adds, when sent,
-  // `metadata`, `parallel_tool_calls`, `previous_response_id`, `prompt_cache_key` and
+  // final, with every absent part spelled as null. Always there, unless longer than kEchoBytesMax:
+  // `instructions`, `max_output_tokens`, `reasoning` {effort, summary}, `temperature`, `text`
+  // {format, verbosity}, `tool_choice`, `tools`, `top_logprobs`, `top_p`, `user`. Galley mode adds,
+  // when sent, `metadata`, `parallel_tool_calls`, `previous_response_id`, `prompt_cache_key` and
   // `safety_identifier`. Sampling floats are those sent; the reference rounds them to single
   // precision and prints as few digits as tell that float (0.123456789 is 0.12345679, 0.3 is 0.3).
   Json responses_echo;
@@ -123,6 +127,7 @@ struct Request {
   bool client_tool_search = false;  // calls of `tool_search` come back as tool_search_call
   std::optional<std::string> previous_response_id;
   bool store = false;
+  std::string input_items;  // with `store`: `input` as items, the text of a JSON array
 
   // Things the client sent that have no effect here, one short sentence each ("`service_tier` is
   // ignored"): nothing a client asks for disappears without a word.
@@ -131,15 +136,25 @@ struct Request {
 
 // Error: kInvalidArgument (HTTP 400), also for what is refused by name, with the reference's exact
 // text in `what` (spec 5.3) and the offending path in `where` ("messages[3].content[0].type", never
-// empty); kTooLarge above kBodyBytesMax. Linear in `body`.
+// empty); kTooLarge above kBodyBytesMax. Linear in `body` and `earlier`.
+//
+// `earlier` is what the Response named by `previous_response_id` went on from, and what it said:
+// items as a client could send them, oldest first. They stand before those of `input`. None: the
+// request names no Response, or whoever calls refuses it.
 [[nodiscard]] Result<Request> parse_request(Protocol protocol,
                                             std::string_view body,
-                                            const CodecOptions& options);
+                                            const CodecOptions& options,
+                                            JsonArray earlier = {});
+
+// What a Responses body says in `previous_response_id`, before it is judged; nothing in a body that
+// is no object or does not have it.
+[[nodiscard]] std::optional<std::string> named_response(std::string_view body);
 
 [[nodiscard]] Result<Request> parse_chat_request(std::string_view body,
                                                  const CodecOptions& options);
 [[nodiscard]] Result<Request> parse_responses_request(std::string_view body,
-                                                      const CodecOptions& options);
+                                                      const CodecOptions& options,
+                                                      JsonArray earlier = {});
 [[nodiscard]] Result<Request> parse_messages_request(std::string_view body,
                                                      const CodecOptions& options);
 [[nodiscard]] Result<Request> parse_completions_request(std::string_view body,

@@ -256,8 +256,9 @@ struct RequestedToolChoice {
 
 // Error: strict tools mixed with others or with a response format. `forced_call` adds what the
 // prompt does not show: a call is required although `conversation.tool_choice` is auto.
+// `format_key` names the member that asked for a format, empty where none did.
 [[nodiscard]] Result<Constraint> make_constraint(const Conversation& conversation,
-                                                 bool has_response_format,
+                                                 std::string_view format_key,
                                                  bool forced_call = false);
 // Galley's note when tools take the place of a response format in the constraint.
 void note_unenforced_format(const Conversation& conversation, std::vector<std::string>& notes);

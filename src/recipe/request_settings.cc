@@ -123,7 +123,9 @@ Result<void> check_sampling(const SamplingFields& fields, Compat compat) {
   if (fields.max_tokens &&
       (*fields.max_tokens < 1 ||
        (!fields.clamp_max_tokens && *fields.max_tokens > std::uint64_t{kMaxTokensMax}))) {
-    return invalid(range_text("max_tokens", "[1, " + std::to_string(kMaxTokensMax) + "]"),
+    // The reference has one name for it in all protocols.
+    const std::string_view name = compat == Compat::kGalley ? fields.max_tokens_key : "max_tokens";
+    return invalid(range_text(name, "[1, " + std::to_string(kMaxTokensMax) + "]"),
                    body.member(fields.max_tokens_key));
   }
   if (fields.seed && *fields.seed > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
@@ -168,6 +170,7 @@ Result<Sampling> settle_sampling(const SamplingFields& fields,
   GALLEY_CHECK_OK(check_sampling(fields, compat));
   Sampling sampling;
   if (fields.max_tokens) {
+    sampling.max_tokens_key = fields.max_tokens_key;
     sampling.max_tokens =
         static_cast<std::int64_t>(std::min(*fields.max_tokens, std::uint64_t{kMaxTokensMax}));
     if (*fields.max_tokens > std::uint64_t{kMaxTokensMax}) {
@@ -346,7 +349,7 @@ bool mentions_json(const std::vector<Message>& messages) {
 }
 
 Result<Constraint> make_constraint(const Conversation& conversation,
-                                   bool has_response_format,
+                                   std::string_view format_key,
                                    bool forced_call) {
   const Path body;
   if (conversation.has_tools()) {
@@ -357,8 +360,9 @@ Result<Constraint> make_constraint(const Conversation& conversation,
         return invalid("Cannot use strict tool with non-strict tool in the same request",
                        body.member("tools"));
       }
-      if (has_response_format) {
-        return invalid("response_format should not be used with tools", body.member("tools"));
+      if (!format_key.empty()) {
+        return invalid(std::string(format_key) + " should not be used with tools",
+                       body.member("tools"));
       }
     }
     const bool required = forced_call || conversation.tool_choice == ToolChoice::kRequired;

@@ -279,6 +279,85 @@ TEST(RequestFields, ClipsBetweenCharacters) {
   EXPECT_EQ(clipped(std::string(63, 'a') + "é").size(), 63U);
 }
 
+// What a client sent comes back short, wherever an error repeats it.
+TEST(RequestErrors, RepeatLittleOfWhatWasSent) {
+  struct Case {
+    Protocol protocol;
+    std::string body;  // LONG stands for 100,000 bytes
+  };
+  const std::string chat = R"({"model":"m","messages":[)";
+  const std::string user = R"({"role":"user","content":"q"})";
+  const std::string tool = R"("function":{"name":"f","arguments":"{}"}})";
+  const std::string two_calls =
+      R"({"role":"assistant","tool_calls":[{"id":"LONG","type":"function",)" + tool +
+      R"(,{"id":"LONG","type":"function",)" + tool + "]}";
+  const std::string one_call =
+      R"({"role":"assistant","tool_calls":[{"id":"LONG","type":"function",)" + tool + "]},";
+  const std::string answer = R"({"role":"tool","tool_call_id":"LONG","content":"r"})";
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","parameters":)";
+  const std::string messages = R"({"model":"m","max_tokens":9,"messages":[)";
+  const std::string responses = R"({"model":"m","input":[)";
+  const std::string output = R"({"type":"function_call_output","call_id":"LONG","output":"r"})";
+  const std::string call =
+      R"({"type":"function_call","call_id":"LONG","name":"f","arguments":"{}"})";
+  for (
+      const Case& it : {
+          Case{Protocol::kChat, R"({"model":"LONG","messages":[]})"},
+          Case{Protocol::kChat, chat + user + "," + two_calls + "]}"},
+          Case{Protocol::kChat, chat + user + "," + one_call + answer + "," + answer + "]}"},
+          Case{Protocol::kChat, chat + user + "," + one_call +
+                                    R"({"role":"tool","tool_call_id":"LONGER","content":""}]})"},
+          Case{Protocol::kChat, chat + user + "]," + tools +
+                                    R"({"type":"object"}}}],"tool_choice":{"type":)" +
+                                    R"("function","function":{"name":"LONG"}}})"},
+          Case{Protocol::kChat, chat + user + "]," + tools + R"({"type":["LONG"]}}}]})"},
+          Case{Protocol::kChat, chat + user + "]," + tools + R"({"$ref":"LONG"}}}]})"},
+          Case{Protocol::kChat,
+               chat + user + "]," + tools +
+                   R"({"type":"object","properties":{"a":{"type":"string"}},"required":["LONG"]},)"
+                   R"("strict":true}}]})"},
+          Case{Protocol::kChat, chat + R"({"role":"LONG","content":"q"}]})"},
+          Case{Protocol::kMessages, messages + R"({"role":"user","content":[{"type":"tool_result",)"
+                                               R"("tool_use_id":"LONG"}]}]})"},
+          Case{Protocol::kMessages,
+               messages + R"({"role":"assistant","content":[{"type":"tool_use","id":"LONG",)"
+                          R"("name":"f","input":{}}]},{"role":"user","content":"x"}]})"},
+          Case{Protocol::kMessages, messages +
+                                        R"({"role":"user","content":[{"type":"image","source":)"
+                                        R"({"type":"url","url":"LONG"}}]}]})"},
+          Case{
+              Protocol::kMessages,
+              messages + user +
+                  R"(],"tool_choice":{"type":"tool","name":"LONG"},"tools":[{"name":"f","input_schema":{"type":"object"}}]})"},
+          Case{Protocol::kMessages,
+               messages + R"({"role":"system","content":[{"type":"tool_addition","tool":)"
+                          R"({"type":"tool_reference","name":"LONG"}}]}]})"},
+          Case{Protocol::kResponses, responses + output + "]}"},
+          Case{Protocol::kResponses, responses + call + "," + call + "]}"},
+          Case{Protocol::kResponses, responses + call + "," + user + "]}"},
+          Case{Protocol::kResponses, responses + call + "," + output + "," + output + "]}"},
+          Case{Protocol::kResponses,
+               responses + user + R"(],"tools":[{"type":"custom","name":"LONG"}]})"},
+          Case{Protocol::kResponses, responses + user + R"(],"truncation":"LONG"})"},
+      }) {
+    std::string body = it.body;
+    for (std::size_t at = 0; (at = body.find("LONG", at)) != std::string::npos;) {
+      body.replace(at, 4, std::string(100'000, 'x'));
+      at += 100'000;
+    }
+    CodecOptions options;
+    options.models["m"] = ModelVersion::kV41;
+    const Result<Request> request = parse_request(it.protocol, body, options);
+    EXPECT_FALSE(request) << it.body;
+    if (request) {
+      continue;
+    }
+    EXPECT_LT(request.error().what.size() + request.error().where.size(), 1000U)
+        << it.body << "\n"
+        << request.error().what.substr(0, 200);
+  }
+}
+
 TEST(RequestFields, DataUrls) {
   struct Case {
     std::string_view url;

@@ -64,7 +64,8 @@ Result<void> settle_tools(std::vector<DeclaredTool> declared,
     found |= entry.tool.name == choice.name;
   }
   if (choice.kind == Kind::kNamed && !found) {
-    return invalid("Invalid value for 'tool_call': no function named '" + choice.name +
+    return invalid("Invalid value for 'tool_call': no function named '" +
+                       std::string(clipped(choice.name)) +
                        "' was specified in the 'tools' parameter.",
                    body.member("tool_choice"));
   }

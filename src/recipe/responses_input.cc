@@ -314,12 +314,12 @@ class Converter {
       : version_(version), compat_(compat), tools_(tools), messages_(messages), notes_(notes) {}
 
   Result<void> run(std::vector<InputItem> items,
+                   std::size_t earlier_count,
                    const std::vector<std::vector<std::string>>& found) {
-    const Path body;
-    const Path input = body.member("input");
+    const ItemPlaces places{.earlier_count = earlier_count};
     for (index_ = 0; index_ < items.size(); ++index_) {
       InputItem& item = items[index_];
-      const Path at = input.element(index_);
+      const Path at = places.of(index_);
       InputItem* const next = index_ + 1 < items.size() ? &items[index_ + 1] : nullptr;
       switch (item.kind) {
         case Kind::kMessage:
@@ -346,7 +346,7 @@ class Converter {
           break;
       }
     }
-    return close_group(input);
+    return close_group(places.input);
   }
 
  private:
@@ -370,7 +370,8 @@ class Converter {
               ? std::ranges::find_if(group_.calls, is_open)
               : std::ranges::find_if(group_.calls.rbegin(), group_.calls.rend(), is_open).base() -
                     1;
-      return invalid("No tool output found for tool call " + call->id + ".", at);
+      return invalid("No tool output found for tool call " + std::string(clipped(call->id)) + ".",
+                     at);
     }
     flush_group();
     return {};
@@ -458,7 +459,8 @@ class Converter {
     }
     GALLEY_CHECK_OK(check_call_id(*item.call_id, at));
     if (open_.contains(*item.call_id) || answered_.contains(*item.call_id)) {
-      return invalid("Duplicate 'call_id': " + *item.call_id + ".", at.member("call_id"));
+      return invalid("Duplicate 'call_id': " + std::string(clipped(*item.call_id)) + ".",
+                     at.member("call_id"));
     }
     open_.insert(*item.call_id);
     group_.calls.push_back({.id = std::move(*item.call_id),
@@ -472,9 +474,10 @@ class Converter {
   Result<void> answer(const std::string& id, const Path& at) {
     GALLEY_CHECK_OK(check_call_id(id, at));
     if (open_.erase(id) == 0) {
+      const std::string shown(clipped(id));
       return invalid(answered_.contains(id)
-                         ? "Duplicate tool output for call_id: " + id + "."
-                         : "No tool call found for tool output with call_id " + id + ".",
+                         ? "Duplicate tool output for call_id: " + shown + "."
+                         : "No tool call found for tool output with call_id " + shown + ".",
                      at.member("call_id"));
     }
     answered_.insert(id);
@@ -571,13 +574,15 @@ Result<std::vector<InputItem>> read_items(JsonArray& items,
 }
 
 Result<void> convert_items(std::vector<InputItem> items,
+                           std::size_t earlier_count,
                            ModelVersion version,
                            Compat compat,
                            ResponsesTools& tools,
                            const std::vector<std::vector<std::string>>& found,
                            std::vector<Message>& messages,
                            std::vector<std::string>& notes) {
-  return Converter(version, compat, tools, messages, notes).run(std::move(items), found);
+  return Converter(version, compat, tools, messages, notes)
+      .run(std::move(items), earlier_count, found);
 }
 
 }  // namespace galley::recipe

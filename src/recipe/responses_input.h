@@ -57,9 +57,24 @@ struct InputItem {
                                                         const ReadContext& context,
                                                         const Path& at);
 
+// Where item `index` was sent, when the first `earlier_count` come from an earlier Response. `body`
+// must outlive what is returned.
+struct ItemPlaces {
+  const Path body{};
+  const Path input = body.member("input");
+  const Path earlier = body.member("previous_response_id");
+  std::size_t earlier_count = 0;
+
+  [[nodiscard]] Path of(std::size_t index) const {
+    return index < earlier_count ? earlier : input.element(index - earlier_count);
+  }
+};
+
 // Appends `items` to `messages`. `tools` holds all declarations of the request; the tools a search
-// found are declared here already, their names per item in `found`.
+// found are declared here already, their names per item in `found`. The first `earlier_count` items
+// were not sent with this request.
 [[nodiscard]] Result<void> convert_items(std::vector<InputItem> items,
+                                         std::size_t earlier_count,
                                          ModelVersion version,
                                          Compat compat,
                                          ResponsesTools& tools,

@@ -541,6 +541,7 @@ class ResponsesStream final : public StreamEncoder {
   void on_event(const Event& event) override { reply_.on_event(event); }
   void fail(const Error& error) override { reply_.fail(error); }
   void keep_alive() override { out_.append(kKeepAliveComment); }
+  [[nodiscard]] std::string whole() const override { return reply_.response(); }
 
  private:
   std::string& out_;

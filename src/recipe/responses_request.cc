@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +32,9 @@ struct Body {
   std::string model;
   std::optional<std::string> text_input;
   std::optional<std::vector<InputItem>> items;
+  std::size_t earlier_count = 0;  // of `items`: not sent with this request
+  bool empty_input = false;       // `input` is an array without items
+  std::string input_items;        // `input` as a JSON array, where it is kept
   std::optional<std::string> instructions;
   std::optional<RequestedEffort> effort;
   SamplingFields sampling;
@@ -47,12 +52,22 @@ struct Body {
 
 class Reader {
  public:
-  Reader(const Fields& body, Compat compat, std::vector<std::string>& notes)
-      : body_(body), compat_(compat), notes_(notes), context_{compat, notes} {}
+  Reader(const Fields& body,
+         JsonArray earlier,
+         const CodecOptions& options,
+         std::vector<std::string>& notes)
+      : body_(body),
+        earlier_(std::move(earlier)),
+        compat_(options.compat),
+        keeps_(options.keeps_responses),
+        notes_(notes),
+        context_{compat_, notes} {}
 
   Result<Body> read() {
     if (compat_ == Compat::kGalley) {
       GALLEY_CHECK_OK(refuse_foreign());
+      GALLEY_TRY(const auto store, body_.boolean("store"));
+      out_.store = store.value_or(keeps_);
     }
     GALLEY_TRY(out_.model, body_.required_text("model"));
     GALLEY_CHECK_OK(read_input());
@@ -84,7 +99,12 @@ class Reader {
   }
 
  private:
+  // A stream repeats it three times, so Galley bounds it.
   void echo(std::string_view key, Json value) {
+    if (compat_ == Compat::kGalley && to_json(value).size() > kEchoBytesMax) {
+      add_note(notes_, "`" + std::string(key) + "` is too long to be repeated in the reply");
+      return;
+    }
     out_.echo.push_back({std::string(key), std::move(value)});
   }
 
@@ -116,21 +136,64 @@ class Reader {
     return {};
   }
 
+  // `input`, a text or items, as a JSON array of items.
+  static std::string as_items(const Json& input) {
+    const std::string* const text = input.string();
+    return text == nullptr ? to_json(input) : to_json(Json(JsonArray{text_item(*text)}));
+  }
+
+  static Json text_item(std::string text) {
+    return JsonObject{{"type", "message"},
+                      {"role", "user"},
+                      {"content", JsonArray{JsonObject{{"type", "input_text"},
+                                                       {"text", Json(std::move(text))}}}}};
+  }
+
   Result<void> read_input() {
     Json* const input = body_.find("input");
+    if (keeps_ && out_.store) {
+      out_.input_items = input == nullptr ? "[]" : as_items(*input);
+    }
+    GALLEY_CHECK_OK(read_earlier());
     if (input == nullptr) {
       return {};
     }
     const Path at = body_.at().member("input");
     if (std::string* const text = input->string()) {
-      out_.text_input = std::move(*text);
+      if (out_.items) {
+        out_.items->push_back(user_message(std::move(*text)));
+      } else {
+        out_.text_input = std::move(*text);
+      }
       return {};
     }
     JsonArray* const items = input->array();
     if (items == nullptr) {
       return wrong_type(*input, "a string or an array", at);
     }
-    GALLEY_TRY(out_.items, read_items(*items, context_, at));
+    out_.empty_input = items->empty();
+    GALLEY_TRY(std::vector<InputItem> read, read_items(*items, context_, at));
+    if (out_.items) {
+      std::ranges::move(read, std::back_inserter(*out_.items));
+    } else {
+      out_.items = std::move(read);
+    }
+    return {};
+  }
+
+  static InputItem user_message(std::string text) {
+    InputItem item{.kind = InputItem::Kind::kMessage, .type = "message"};
+    item.content.blocks.push_back({.kind = InputBlock::Kind::kText, .text = std::move(text)});
+    return item;
+  }
+
+  Result<void> read_earlier() {
+    if (earlier_.empty()) {
+      return {};
+    }
+    const Path at = body_.at().member("previous_response_id");
+    GALLEY_TRY(out_.items, read_items(earlier_, context_, at));
+    out_.earlier_count = out_.items->size();
     return {};
   }
 
@@ -252,8 +315,6 @@ class Reader {
     constexpr std::array<std::string_view, 2> kTruncations = {"disabled", "auto"};
     GALLEY_TRY(const auto parallel, body_.boolean("parallel_tool_calls"));
     out_.parallel_tool_calls = parallel.value_or(true);
-    GALLEY_TRY(const auto store, body_.boolean("store"));
-    out_.store = store.value_or(false);
     GALLEY_TRY(const auto truncation, body_.choice("truncation", kTruncations));
     if (truncation == 1) {
       add_note(notes_, "input is never cut: `truncation` is ignored");
@@ -272,6 +333,9 @@ class Reader {
     if (parallel) {
       echo("parallel_tool_calls", Json(*parallel));
     }
+    if (keeps_) {
+      echo("store", Json(out_.store));
+    }
     if (out_.previous_response_id) {
       echo("previous_response_id", Json(*out_.previous_response_id));
     }
@@ -289,7 +353,9 @@ class Reader {
   }
 
   const Fields& body_;
+  JsonArray earlier_;
   Compat compat_;
+  bool keeps_;
   std::vector<std::string>& notes_;
   ReadContext context_;
   Body out_;
@@ -302,6 +368,7 @@ Result<std::vector<std::vector<std::string>>> declare_tools(Body& body,
                                                             ResponsesTools& tools,
                                                             std::vector<std::string>& notes) {
   std::vector<std::vector<std::string>> found(body.items ? body.items->size() : 0);
+  const ItemPlaces places{.earlier_count = body.earlier_count};
   const auto searched = [&](const InputItem& item) {
     return item.kind == InputItem::Kind::kSearchOutput && version == ModelVersion::kV41;
   };
@@ -314,8 +381,9 @@ Result<std::vector<std::vector<std::string>>> declare_tools(Body& body,
   GALLEY_TRY(const auto names, tools.declare(std::move(body.tools), "tools", false, notes));
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (searched((*body.items)[i])) {
-      GALLEY_TRY(found[i], tools.declare((*body.items)[i].tools,
-                                         "input[" + std::to_string(i) + "].tools", true, notes));
+      const Path at = places.of(i);
+      GALLEY_TRY(found[i],
+                 tools.declare((*body.items)[i].tools, at.text() + ".tools", true, notes));
     }
   }
   return found;
@@ -331,14 +399,14 @@ Result<void> convert_input(Body& body,
   }
   const Path at;
   const Path input = at.member("input");
+  if (body.empty_input) {
+    return invalid("Input items array must not be empty", input);
+  }
   if (body.text_input) {
     messages.push_back({.role = Role::kUser, .content = {.text = std::move(*body.text_input)}});
   } else if (body.items) {
-    if (body.items->empty()) {
-      return invalid("Input items array must not be empty", input);
-    }
-    return convert_items(std::move(*body.items), request.version, request.compat, tools, found,
-                         messages, request.notes);
+    return convert_items(std::move(*body.items), body.earlier_count, request.version,
+                         request.compat, tools, found, messages, request.notes);
   } else if (messages.empty()) {
     return invalid("Either input or instructions must be provided", input);
   }
@@ -377,13 +445,27 @@ Result<void> settle_format(Body& body, Conversation& conversation, Compat compat
 
 }  // namespace
 
-Result<Request> parse_responses_request(std::string_view text, const CodecOptions& options) {
+std::optional<std::string> named_response(std::string_view body) {
+  // Most bodies have no such member, and parsing megabytes twice takes time.
+  constexpr std::string_view kKey = "previous_response_id";
+  if (body.find(kKey) == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const Result<Json> json = parse_json(body);
+  const Json* const value = json ? json->find(kKey) : nullptr;
+  const std::string* const id = value == nullptr ? nullptr : value->string();
+  return id == nullptr ? std::nullopt : std::optional(*id);
+}
+
+Result<Request> parse_responses_request(std::string_view text,
+                                        const CodecOptions& options,
+                                        JsonArray earlier) {
   const Path at;
   GALLEY_TRY(Json json, parse_body(text));
   GALLEY_TRY(const Fields fields, Fields::open(json, at));
   Request request{.protocol = Protocol::kResponses, .compat = options.compat};
   Conversation& conversation = request.conversation;
-  GALLEY_TRY(Body body, Reader(fields, options.compat, request.notes).read());
+  GALLEY_TRY(Body body, Reader(fields, std::move(earlier), options, request.notes).read());
 
   GALLEY_TRY(request.version, find_model(options, body.model));
   settle_thinking(std::nullopt, body.effort, options.default_thinking, conversation);
@@ -397,8 +479,10 @@ Result<Request> parse_responses_request(std::string_view text, const CodecOption
   GALLEY_CHECK_OK(
       settle_tool_choice(body.tool_choice, std::move(tools.declared), options, request));
   GALLEY_CHECK_OK(settle_format(body, conversation, options.compat));
-  GALLEY_TRY(request.constraint, make_constraint(conversation, conversation.format.kind !=
-                                                                   ResponseFormat::Kind::kText));
+  const bool has_format = conversation.format.kind != ResponseFormat::Kind::kText;
+  const std::string_view format_key =
+      options.compat == Compat::kGalley ? "text.format" : "response_format";
+  GALLEY_TRY(request.constraint, make_constraint(conversation, has_format ? format_key : ""));
   GALLEY_TRY(request.sampling, settle_sampling(body.sampling, conversation, request.version,
                                                options.compat, request.notes));
   request.output = make_output_format(conversation, {});
@@ -415,6 +499,7 @@ Result<Request> parse_responses_request(std::string_view text, const CodecOption
   request.client_tool_search = tools.client_tool_search;
   request.previous_response_id = std::move(body.previous_response_id);
   request.store = body.store;
+  request.input_items = std::move(body.input_items);
   return request;
 }
 

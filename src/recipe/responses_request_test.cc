@@ -8,6 +8,7 @@
 
 #include "base/fnv1a.h"
 #include "recipe/golden_for_test.h"
+#include "recipe/limits.h"
 #include "recipe/names.h"
 #include "recipe/prompt.h"
 #include "recipe/request.h"
@@ -96,6 +97,100 @@ TEST(ResponsesRequest, InputAndInstructions) {
             "Either input or instructions must be provided at input");
   EXPECT_EQ(error(R"("input":[],"instructions":"x")"),
             "Input items array must not be empty at input");
+}
+
+// The items of an earlier Response stand before those of a request; an error counts the latter.
+TEST(ResponsesRequest, EarlierItemsComeFirst) {
+  const auto with_earlier = [](std::string_view members) {
+    auto earlier = parse_json(
+        R"([{"role":"user","content":"one"},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}])");
+    return parse_responses_request(
+        R"({"model":"m","previous_response_id":"r",)" + std::string(members) + "}", options(),
+        std::move(*earlier->array()));
+  };
+  const auto request = with_earlier(
+      R"("instructions":"be kind","input":[{"type":"function_call_output","call_id":"a","output":"r"}])");
+  ASSERT_TRUE(request) << to_string(request.error());
+  ASSERT_EQ(request->conversation.messages.size(), 4U);
+  EXPECT_EQ(request->conversation.messages[0].content.text, "be kind");
+  EXPECT_EQ(request->conversation.messages[1].content.text, "one");
+  EXPECT_EQ(request->conversation.messages[3].tool_call_id, "a");
+  const auto where = [&](std::string_view members) {
+    const auto refused = with_earlier(members);
+    return refused ? "nothing" : refused.error().where;
+  };
+  EXPECT_EQ(where(R"("input":[{"type":"function_call_output","call_id":"b","output":"r"}])"),
+            "input[0].call_id");
+  EXPECT_EQ(where(R"("input":"a call is open")"), "input[0]");
+  EXPECT_EQ(where(R"("input":[])"), "input");
+  EXPECT_EQ(where(R"("input":[{"role":"user"}])"), "input[0].content");
+}
+
+TEST(ResponsesRequest, WhatIsStoredIsWhatWasSent) {
+  CodecOptions keeping = options();
+  keeping.keeps_responses = true;
+  const auto input = [&](std::string_view members) {
+    return parse(members, keeping).value().input_items;
+  };
+  EXPECT_EQ(input(R"("input":"hi")"),
+            R"([{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}])");
+  EXPECT_EQ(input(R"("input":[{"role":"user","content":"a","odd":1.5}])"),
+            R"([{"role":"user","content":"a","odd":1.5}])");
+  EXPECT_EQ(input(R"("instructions":"only")"), "[]");
+  EXPECT_EQ(input(R"("input":"hi","store":false)"), "");
+  EXPECT_TRUE(parse(R"("input":"hi")", keeping)->store);
+  EXPECT_FALSE(parse(R"("input":"hi")")->store) << "nobody keeps it";
+  EXPECT_FALSE(parse(R"("input":"hi","store":false)", keeping)->store);
+  EXPECT_EQ(error(R"("input":"hi","store":1)", keeping).substr(0, 8),
+            error(R"("input":"hi","store":1)").substr(0, 8));
+  EXPECT_EQ(*parse(R"("input":"hi")", keeping)->responses_echo.find("store"), Json(true));
+  keeping.compat = Compat::kRecipe02;
+  EXPECT_FALSE(parse(R"("input":"hi")", keeping)->store);
+  EXPECT_EQ(parse(R"("input":"hi")", keeping)->responses_echo.find("store"), nullptr);
+}
+
+TEST(ResponsesRequest, WhatIsRepeatedIsBounded) {
+  const std::string most(kEchoBytesMax - 2, 'x');
+  const auto echoed = [](const std::string& members) {
+    const auto request = parse(members);
+    return std::pair(request->responses_echo, request->notes);
+  };
+  const auto [all, no_notes] = echoed(R"("input":"q","instructions":")" + most + "\"");
+  EXPECT_EQ(all.find("instructions")->string()->size(), most.size());
+  EXPECT_EQ(no_notes, std::vector<std::string>{});
+  const auto [less, notes] = echoed(R"("input":"q","instructions":")" + most + "x\"");
+  EXPECT_EQ(less.find("instructions"), nullptr);
+  EXPECT_EQ(notes,
+            std::vector<std::string>{"`instructions` is too long to be repeated in the reply"});
+  const auto [tools, tool_notes] =
+      echoed(R"("input":"q","tools":[{"type":"function","name":"f","description":")" + most +
+             R"(","parameters":{"type":"object"}}])");
+  EXPECT_EQ(tools.find("tools"), nullptr);
+  EXPECT_EQ(tool_notes,
+            std::vector<std::string>{"`tools` is too long to be repeated in the reply"});
+}
+
+TEST(ResponsesRequest, ErrorsHaveTheProtocolsNames) {
+  EXPECT_EQ(error(R"("input":"q","max_output_tokens":0)"),
+            "Invalid max_output_tokens value, the valid range of max_output_tokens is [1, 393216] "
+            "at max_output_tokens");
+  const std::string strict =
+      R"("input":"q","tools":[{"type":"function","name":"f","strict":true,"parameters":)"
+      R"({"type":"object","properties":{}}}],"text":{"format":{"type":"json_object"}})";
+  EXPECT_EQ(error(strict + R"(,"instructions":"json")"),
+            "text.format should not be used with tools at tools");
+  EXPECT_EQ(
+      error(strict + R"(,"instructions":"json")", options(ModelVersion::kV41, Compat::kRecipe02))
+          .substr(0, 15),
+      "response_format");
+}
+
+TEST(ResponsesRequest, NamesAnEarlierResponse) {
+  EXPECT_EQ(named_response(R"({"previous_response_id":"resp_1","input":"x"})"), "resp_1");
+  EXPECT_EQ(named_response(R"({"input":"previous_response_id"})"), std::nullopt);
+  EXPECT_EQ(named_response(R"({"previous_response_id":null})"), std::nullopt);
+  EXPECT_EQ(named_response(R"({"previous_response_id":)"), std::nullopt);
+  EXPECT_EQ(named_response(R"(["previous_response_id"])"), std::nullopt);
 }
 
 TEST(ResponsesRequest, MessagesOfEveryRole) {

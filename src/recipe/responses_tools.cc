@@ -463,7 +463,8 @@ Result<void> ResponsesTools::declare_custom(ToolEntry& entry,
   const bool patch = entry.name == "apply_patch";
   if (!patch && options_.compat == Compat::kRecipe02) {
     return fail(Code::kInvalidArgument,
-                "Unsupported custom tool: '" + entry.name + "'. Only 'apply_patch' is supported.",
+                "Unsupported custom tool: '" + std::string(clipped(entry.name)) +
+                    "'. Only 'apply_patch' is supported.",
                 place);
   }
   std::string_view input = "The whole input of the tool, as plain text.";

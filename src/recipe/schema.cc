@@ -63,7 +63,8 @@ Result<void> settle_tool_schema(Tool& tool,
     return fail(Code::kInvalidArgument,
                 schema_introduction(tool) +
                     "schema must be a JSON Schema of 'type: \"object\"', got 'type: " +
-                    (type == nullptr ? "null" : to_json(*type)) + "'.",
+                    (type == nullptr ? std::string("null") : std::string(clipped(to_json(*type)))) +
+                    "'.",
                 std::string(where));
   }
   return {};

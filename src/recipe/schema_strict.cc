@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "recipe/request_fields.h"
 #include "recipe/schema.h"
 #include "recipe/schema_parts.h"
 
@@ -287,10 +288,12 @@ class StrictNormaliser {
       std::unordered_set<std::string_view> seen;
       for (const Json& entry : *sent) {
         if (!names.contains(*entry.string())) {
-          return misfit("Required property '" + *entry.string() + "' not found in object");
+          return misfit("Required property '" + std::string(clipped(*entry.string())) +
+                        "' not found in object");
         }
         if (!seen.insert(*entry.string()).second) {
-          return misfit("Duplicate required property '" + *entry.string() + "'");
+          return misfit("Duplicate required property '" + std::string(clipped(*entry.string())) +
+                        "'");
         }
       }
       if (seen.size() != properties.size()) {

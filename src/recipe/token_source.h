@@ -33,6 +33,10 @@ struct Generation {
   std::string tenant;              // whose fair share counts; empty is the default tenant
   std::string user;                // of the tenant: the cache keeps users apart, too
   std::optional<TimeNs> deadline;  // on the source's clock: kDeadlineExceeded when it passes
+  // For logs, and for a source that asks another server: what the request is called, and the trace
+  // it belongs to (W3C traceparent, well formed or empty).
+  std::string request_id;
+  std::string traceparent;
 };
 
 // Called in order, from any thread but by one at a time, and possibly before start() has returned:

@@ -51,14 +51,6 @@ class ClientsTest(unittest.TestCase):
         self.assertEqual(final.output_text, ANSWER)
         self.assertEqual([item.type for item in final.output], ["reasoning", "message"])
 
-    def test_nothing_is_kept_and_the_client_is_told(self):
-        with self.assertRaises(openai.APIStatusError) as caught:
-            self.openai.responses.create(model=MODEL, input="more", previous_response_id="resp_1")
-        self.assertEqual(caught.exception.status_code, 501)
-        self.assertEqual(caught.exception.param, "previous_response_id")
-        raw = self.openai.responses.with_raw_response.create(model=MODEL, input="Hello!", store=True)
-        self.assertIn("keeps no responses", raw.headers["x-galley-note"])
-
     def test_messages(self):
         reply = self.anthropic.messages.create(
             model=MODEL, max_tokens=100, messages=HELLO, thinking={"type": "disabled"}

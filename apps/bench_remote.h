@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/bench_load.h"
+#include "apps/remote.h"
+#include "base/clock.h"
+
+// `galley bench --url`: the same load and the same figures over HTTP.
+namespace galley::apps {
+
+// Prompts of random tokens, which the server's /tokenize makes of random words, for
+// /v1/completions. Errors: those of the server.
+struct RemoteLoad {
+  SyntheticLoad load;
+  std::string model;
+  std::int64_t answer_tokens{};  // at most; a model may end earlier
+  double temperature{};
+};
+[[nodiscard]] Result<std::vector<HttpAsk>> synthetic_asks(const Server& server,
+                                                          const RemoteLoad& load);
+
+// The requests of a batch file, streamed. Error: a line that is none, by number.
+[[nodiscard]] Result<std::vector<HttpAsk>> asks_of_batch(const Server& server,
+                                                         std::string_view jsonl);
+
+// Asks all: `at_once` at a time, or when `arrivals` says, and then times count from there.
+[[nodiscard]] std::vector<RequestTimes> ask_all(const std::vector<HttpAsk>& asks,
+                                                std::size_t at_once,
+                                                const std::vector<Duration>& arrivals,
+                                                const Clock& clock);
+
+}  // namespace galley::apps

@@ -1,0 +1,215 @@
+#include "apps/http_client.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <curl/curl.h>
+#include <fmt/core.h>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include "base/quote.h"
+#include "recipe/json.h"
+
+namespace galley::apps {
+namespace {
+
+constexpr std::size_t kShownBytesMax = 300;  // of an error's body
+constexpr std::size_t kFetchBytesMax = std::size_t{64} << 20U;
+constexpr long kConnectMilliseconds = 10'000;
+
+struct Transfer {
+  CURL* easy = nullptr;
+  curl_slist* headers = nullptr;
+  std::string body;  // that is sent
+  HttpAnswer answer;
+  std::string refusal;  // the body of a status that is no 2xx, its beginning
+  std::array<char, CURL_ERROR_SIZE> reason{};
+
+  Transfer() = default;
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+  ~Transfer() {
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(easy);
+  }
+  [[nodiscard]] long status() const {
+    long code = 0;
+    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &code);
+    return code;
+  }
+};
+
+std::size_t take(char* bytes, std::size_t size, std::size_t count, void* context) {
+  auto& transfer = *static_cast<Transfer*>(context);
+  const std::string_view text(bytes, size * count);
+  const long status = transfer.status();
+  if (status >= 200 && status < 300) {
+    transfer.answer.on_bytes(text);
+  } else if (transfer.refusal.size() < kShownBytesMax * 4) {
+    transfer.refusal += text;
+  }
+  return text.size();
+}
+
+// What a server says is wrong, in the form of either protocol.
+std::string message_of(const std::string& body) {
+  const auto json = recipe::parse_json(body);
+  const recipe::Json* const error = json ? json->find("error") : nullptr;
+  const recipe::Json* const message = error == nullptr ? nullptr : error->find("message");
+  return message != nullptr && message->string() != nullptr
+             ? harmless(std::string_view(*message->string()).substr(0, kShownBytesMax))
+             : quoted(body, kShownBytesMax);
+}
+
+Code code_of(long status) {
+  switch (status) {
+    case 401:
+      return Code::kUnauthenticated;
+    case 404:
+      return Code::kNotFound;
+    case 429:
+      return Code::kOverloaded;
+    default:
+      return status >= 500 ? Code::kUnavailable : Code::kInvalidArgument;
+  }
+}
+
+Result<void> end_of(const Transfer& transfer, CURLcode code) {
+  if (code != CURLE_OK) {
+    const char* const reason =
+        transfer.reason.front() != '\0' ? transfer.reason.data() : curl_easy_strerror(code);
+    return fail(Code::kUnavailable, std::string(reason));
+  }
+  if (const long status = transfer.status(); status < 200 || status > 299) {
+    return fail(code_of(status),
+                fmt::format("the server answers {}: {}", status, message_of(transfer.refusal)));
+  }
+  return {};
+}
+
+}  // namespace
+
+struct HttpClient::State {
+  CURLM* multi = curl_multi_init();
+  std::list<Transfer> transfers;
+  ~State() {
+    drop();
+    curl_multi_cleanup(multi);
+  }
+  void drop() {
+    for (const Transfer& transfer : transfers) {
+      curl_multi_remove_handle(multi, transfer.easy);
+    }
+    transfers.clear();
+  }
+};
+
+HttpClient::HttpClient() {
+  curl_global_init(CURL_GLOBAL_DEFAULT);
+  state_ = std::make_unique<State>();
+}
+
+HttpClient::~HttpClient() = default;
+
+void HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
+  Transfer& transfer = state_->transfers.emplace_back();
+  transfer.easy = curl_easy_init();
+  transfer.answer = std::move(answer);
+  transfer.body = ask.body;
+  const auto add_header = [&](const std::string& line) {
+    transfer.headers = curl_slist_append(transfer.headers, line.c_str());
+  };
+  add_header("content-type: application/json");
+  add_header("expect:");  // the body is small enough to go at once
+  if (!ask.key.empty()) {
+    add_header("authorization: Bearer " + std::string(ask.key.reveal()));
+  }
+  CURL* const easy = transfer.easy;
+  curl_easy_setopt(easy, CURLOPT_URL, ask.url.c_str());
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMilliseconds);
+  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer.reason.data());
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &take);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
+  if (!transfer.body.empty()) {
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, transfer.body.data());
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(transfer.body.size()));
+  }
+  curl_multi_add_handle(state_->multi, easy);
+}
+
+std::size_t HttpClient::under_way() const {
+  return state_->transfers.size();
+}
+
+void HttpClient::run(Duration limit) {
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
+  curl_multi_poll(state_->multi, nullptr, 0, static_cast<int>(milliseconds), nullptr);
+  int running = 0;
+  curl_multi_perform(state_->multi, &running);
+  int left = 0;
+  while (const CURLMsg* const message = curl_multi_info_read(state_->multi, &left)) {
+    if (message->msg != CURLMSG_DONE) {
+      continue;
+    }
+    const auto ended = std::ranges::find(state_->transfers, message->easy_handle, &Transfer::easy);
+    const Result<void> result = end_of(*ended, message->data.result);
+    const auto on_end = std::move(ended->answer.on_end);
+    curl_multi_remove_handle(state_->multi, ended->easy);
+    state_->transfers.erase(ended);
+    on_end(result);  // may start another
+  }
+}
+
+void HttpClient::stop() {
+  state_->drop();
+}
+
+Result<std::string> HttpClient::fetch(const HttpAsk& ask) {
+  std::string body;
+  std::optional<Result<void>> ended;
+  start(ask, {.on_bytes =
+                  [&](std::string_view bytes) {
+                    body += bytes.substr(0, kFetchBytesMax - std::min(kFetchBytesMax, body.size()));
+                  },
+              .on_end = [&](Result<void> result) { ended = std::move(result); }});
+  while (!ended) {
+    run(std::chrono::milliseconds(200));
+  }
+  GALLEY_CHECK_OK(*ended);
+  return body;
+}
+
+void SseReader::feed(std::string_view bytes,
+                     const std::function<void(std::string_view data)>& on_data) {
+  constexpr std::string_view kData = "data:";
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    line_ += bytes.substr(0, end);
+    if (end == std::string_view::npos) {
+      return;
+    }
+    bytes.remove_prefix(end + 1);
+    std::string_view line = line_;
+    if (line.ends_with('\r')) {
+      line.remove_suffix(1);
+    }
+    if (line.empty()) {
+      if (!data_.empty()) {
+        on_data(data_);
+      }
+      data_.clear();
+    } else if (line.starts_with(kData)) {
+      line.remove_prefix(kData.size());
+      data_.append(data_.empty() ? "" : "\n").append(line.substr(line.starts_with(' ') ? 1 : 0));
+    }
+    line_.clear();
+  }
+}
+
+}  // namespace galley::apps
