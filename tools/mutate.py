@@ -136,7 +136,7 @@ MUTATIONS = {
         "src/engine/network_device.cc", ".window_begin = slot.window_begin,", ".window_begin = 0,", "engine/engine_threads",
         "EngineSource.AHitAnswersAsTheColdPromptDid"),
     "promises taken at their word": (
-        BUDGET, "double{draft.survival} * trust", "double{draft.survival}", "engine/engine_policies",
+        BUDGET, "double{draft.survival} * trust", "double{draft.survival} + 0 * trust", "engine/engine_policies",
         "DraftBudgetTest.KnowsWhatBraggingConfidencesAreWorth"),
     "never tried again": (
         BUDGET, "    load.trial_left = kTrial;", "    load.trial_left = 0;", "engine/engine_policies",

@@ -428,7 +428,10 @@ void NetworkDevice::make_drafts(const Step& step, StepResult& out) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Slot& slot = slot_of(i);
     slot.drafts = std::move(drafted[i].tokens);
-    slot.confidences = std::move(drafted[i].confidences);
+    // The drafter knows nothing of what a benchmark accepts.
+    if (!options_.injected_acceptance) {
+      slot.confidences = std::move(drafted[i].confidences);
+    }
     out.rows[places[i]].confidences = slot.confidences;
   }
 }

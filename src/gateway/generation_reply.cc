@@ -146,14 +146,15 @@ void GenerationReply::begin(const std::shared_ptr<Exchange>& exchange,
   if (exchange->gone()) {
     return;
   }
-  const std::size_t count = static_cast<std::size_t>(prepared.request.sampling.n);
   const auto reply = std::make_shared<GenerationReply>(
       exchange, std::move(prepared.request), prepared.generation.tenant, context, std::move(place));
-  std::vector<recipe::Generation> generations(count, prepared.generation);
+  std::vector<recipe::Generation> generations;
   std::vector<recipe::TokenSink*> sinks;
-  for (std::size_t i = 0; i < generations.size(); ++i) {
-    generations[i].choice = static_cast<std::uint32_t>(i);
-    sinks.push_back(reply->answers_[i].get());
+  for (const std::unique_ptr<Answer>& answer : reply->answers_) {
+    const bool last = answer == reply->answers_.back();
+    generations.push_back(last ? std::move(prepared.generation) : prepared.generation);
+    generations.back().choice = static_cast<std::uint32_t>(answer->choice);
+    sinks.push_back(answer.get());
   }
   auto active = context.source.start_choices(std::move(generations), sinks);
   if (!active) {
