@@ -31,6 +31,8 @@ build libpng-dev             decodes PNG images for the vision tower
 build libwebp-dev            decodes WebP images for the vision tower
 build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 build libssl-dev              SHA-256 of cache keys
+build libisal-dev            CRC-32C of stored blocks, with the machine's instructions
+build liburing-dev           several reads of the disk under way at once
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients
