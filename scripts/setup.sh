@@ -43,6 +43,7 @@ test  chromium               shows the page of the server in tests
 test  chromium-driver        lets the tests use it
 bench libbenchmark-dev       runs the measurements of bench/kernels
 bench libdnnl-dev            oneDNN, the peer of bench/kernels
+bench fio                    the peer of bench/store
 lint  clang-19               second compiler; thread-safety analysis
 lint  clang-tidy-19          style and bug checks
 lint  clang-format-19        formatting

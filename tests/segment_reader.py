@@ -147,14 +147,12 @@ def read_store(folder):
         if os.path.exists(os.path.join(folder, stem + ".journal")):
             with open(os.path.join(folder, stem + ".journal"), "rb") as opened:
                 journal = opened.read()
-        expiry, = struct.unpack_from("<Q", which, 40)
-        for space, key, sequence, offset, size, exact in rows_of(data, journal, which):
+        for space, key, sequence, offset, size, _ in rows_of(data, journal, which):
             record = record_at(data, offset, which) if offset + size <= len(data) else None
             if sequence <= purged.get(space, 0) or not record or record[0][:2] != (space, key):
                 continue
-            rank = (exact, expiry)
-            if (space, key) not in found or found[space, key][0] < rank:
-                found[space, key] = (rank, stem.split("-")[0], record[1])
+            if (space, key) not in found or found[space, key][0] < sequence:
+                found[space, key] = (sequence, stem.split("-")[0], record[1])
     return {name: (retention, parts) for name, (_, retention, parts) in found.items()}
 
 

@@ -70,7 +70,7 @@ class BlockLease {
   [[nodiscard]] virtual std::size_t size() const = 0;
   [[nodiscard]] virtual MissReason miss() const = 0;
   [[nodiscard]] virtual TimeNs until() const = 0;
-  // Memory that BlockStore::read() of this block needs, at most kBlockBytesMax and its header.
+  // Memory that reading this block needs: whole pages, and more than its parts.
   [[nodiscard]] virtual std::size_t read_bytes(std::size_t index) const = 0;
 };
 
@@ -94,12 +94,19 @@ class BlockStore {
   virtual Result<void> commit() = 0;
   // The longest run of known keys from the first on. Never reads the disk.
   [[nodiscard]] virtual std::unique_ptr<BlockLease> match(const BlockQuery& query) = 0;
-  // Reads block `index` of a lease of this store into `buffer` and verifies all of it. Errors:
-  // kDeadlineExceeded when the lease is over; kCorruption: the block is damaged and no longer known
-  // (a miss); kUnavailable: the disk failed, it may work later.
-  virtual Result<BlockView> read(const BlockLease& lease,
-                                 std::size_t index,
-                                 PageBuffer& buffer) = 0;
+  // Reads block `index` of a lease of this store into `memory` and verifies all of it; the view's
+  // parts lie in there. `memory` begins at a page and has at least read_bytes(index). It may be
+  // pinned: nothing but the block's record is written to it. Errors: kDeadlineExceeded when the
+  // lease is over; kCorruption: the block is damaged and no longer known (a miss); kUnavailable:
+  // the disk failed, it may work later; kInvalidArgument for the memory.
+  virtual Result<BlockView> read_into(const BlockLease& lease,
+                                      std::size_t index,
+                                      std::span<std::byte> memory) = 0;
+  // The same, into a buffer that is made large enough.
+  Result<BlockView> read(const BlockLease& lease, std::size_t index, PageBuffer& buffer) {
+    buffer.resize(lease.read_bytes(index));
+    return read_into(lease, index, buffer.bytes());
+  }
 };
 
 }  // namespace galley::cache

@@ -233,20 +233,17 @@ void SegmentStore::load(Segment& segment) {
     }
     purged_to.push_back(to);
   }
-  std::vector<std::int64_t> expires;
-  for (const auto& one : [&] {
-         const MutexLock lock(segments_mutex_);
-         return segments_;
-       }()) {
-    expires.push_back(one ? one->name.expires_s : 0);
-  }
   std::uint64_t newest = 0;
   std::map<std::uint16_t, Segment::Use> use;
   IndexEntry entry;
+  std::uint64_t sequence = 0;
+  // What was put last is the best there is: exact over approximate, whole over damaged, refreshed
+  // over old. An entry does not hold its sequence, but its seconds, unless it was hit already.
   const std::function<bool(const IndexEntry&)> replaces = [&](const IndexEntry& old) {
-    return old.exact == entry.exact
-               ? expires.at(old.place.segment) < expires.at(entry.place.segment)
-               : entry.exact;
+    if (old.place.segment == segment.id || old.touched_s != entry.touched_s) {
+      return old.touched_s <= entry.touched_s;
+    }
+    return sequence_at(old.place) < sequence;
   };
   for (const TableRow& row : contents->table.rows) {
     newest = std::max(newest, row.sequence);
@@ -260,6 +257,7 @@ void SegmentStore::load(Segment& segment) {
              .scope = *scope,
              .exact = row.exact,
              .touched_s = static_cast<std::uint32_t>(row.sequence / kNsPerSecond)};
+    sequence = row.sequence;
     const std::uint16_t space = scopes_.at(*scope).space;
     index_.insert(space, row.key, entry, replaces);
     Segment::Use& its = use[space];
@@ -289,13 +287,47 @@ void SegmentStore::load(Segment& segment) {
   ++counts_->recovered_segments;
   if (const auto size = (*file)->size()) {
     const std::uint64_t end = page_ceil(*size);
-    if (const auto footer = write_footer(disk_, **file, end, contents->table)) {
+    const auto rewritten =
+        rewrite(**file, std::span(contents->table.rows).last(contents->scanned_rows));
+    const auto footer = rewritten ? write_footer(disk_, **file, end, contents->table)
+                                  : Result<std::uint64_t>(std::unexpected(rewritten.error()));
+    if (footer) {
       counts_->written_bytes += *footer;
       segment.bytes = end + *footer;
     } else {
       ++counts_->write_errors;
     }
   }
+}
+
+// Records that no journal told of may have been read from the system's memory only: a sync of
+// theirs that failed leaves them there, and no later one writes them. A footer may name them after
+// this.
+Result<void> SegmentStore::rewrite(DiskFile& file, std::span<const TableRow> rows) {
+  PageBuffer record;
+  for (const TableRow& row : rows) {
+    record.resize(std::size_t{row.pages} * kDiskPage);
+    const std::uint64_t offset = std::uint64_t{row.page} * kDiskPage;
+    GALLEY_CHECK_OK(file.read(offset, record.bytes()));
+    GALLEY_CHECK_OK(file.write(offset, record.bytes()));
+    counts_->written_bytes += record.size();
+  }
+  return {};
+}
+
+// Of the record there; 0 when there is none.
+std::uint64_t SegmentStore::sequence_at(const BlockPlace& place) const {
+  const auto where = segment(place.segment);
+  if (!where) {
+    return 0;
+  }
+  const auto file = where->file(disk_, !options_.read_only);
+  PageBuffer record(std::size_t{place.pages} * kDiskPage);
+  if (!file || !(*file)->read(std::uint64_t{place.page} * kDiskPage, record.bytes())) {
+    return 0;
+  }
+  const auto head = decode_record_head(record.bytes());
+  return head ? head->sequence : 0;
 }
 
 // ---- Putting ------------------------------------------------------------------------------------
@@ -744,27 +776,25 @@ Result<BlockView> SegmentStore::view(const Result<void>& was_read,
                    .parts = std::move(*parts)};
 }
 
-Result<BlockView> SegmentStore::read(const BlockLease& lease,
-                                     std::size_t index,
-                                     PageBuffer& buffer) {
+Result<BlockView> SegmentStore::read_into(const BlockLease& lease,
+                                          std::size_t index,
+                                          std::span<std::byte> memory) {
   std::optional<Result<BlockView>> out;
-  PageBuffer taken = std::move(buffer);
-  read_all(lease, index, {&taken, 1},
+  read_all(lease, index, {&memory, 1},
            [&](std::size_t, Result<BlockView> view) { out = std::move(view); });
-  buffer = std::move(taken);
   return std::move(*out);
 }
 
 void SegmentStore::read_all(const BlockLease& lease,
                             std::size_t first,
-                            std::span<PageBuffer> buffers,
+                            std::span<const std::span<std::byte>> memory,
                             const std::function<void(std::size_t, Result<BlockView>)>& done) {
   const auto& its = static_cast<const Lease&>(lease);
-  GALLEY_ASSERT(first + buffers.size() <= its.size());
+  GALLEY_ASSERT(first + memory.size() <= its.size());
   std::vector<DiskRead> reads;
   std::vector<std::shared_ptr<DiskFile>> files;  // held open
   std::vector<std::size_t> index_of;
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
+  for (std::size_t i = 0; i < memory.size(); ++i) {
     const std::size_t index = first + i;
     if (clock_.now() > its.end) {
       done(index, fail(Code::kDeadlineExceeded, "the lease is over"));
@@ -777,10 +807,17 @@ void SegmentStore::read_all(const BlockLease& lease,
       done(index, std::unexpected(std::move(file).error()));
       continue;
     }
-    buffers[i].resize(std::size_t{place.pages} * kDiskPage);
+    const std::size_t bytes = std::size_t{place.pages} * kDiskPage;
+    if (memory[i].size() < bytes ||
+        reinterpret_cast<std::uintptr_t>(memory[i].data()) % kDiskPage != 0) {
+      done(index, fail(Code::kInvalidArgument,
+                       fmt::format("block {} needs {} bytes that begin at a page", index, bytes),
+                       "memory"));
+      continue;
+    }
     reads.push_back({.file = file->get(),
                      .offset = std::uint64_t{place.page} * kDiskPage,
-                     .out = buffers[i].bytes()});
+                     .out = memory[i].first(bytes)});
     files.push_back(std::move(*file));
     index_of.push_back(index);
   }

@@ -140,12 +140,15 @@ class SegmentStore final : public BlockStore {
   Result<PutOutcome> put(const NewBlock& block) override;
   Result<void> commit() override;
   [[nodiscard]] std::unique_ptr<BlockLease> match(const BlockQuery& query) override;
-  Result<BlockView> read(const BlockLease& lease, std::size_t index, PageBuffer& buffer) override;
-  // Blocks [first, first + buffers.size()) of a lease, together; `done` gets each as it comes, on
-  // this thread.
+  Result<BlockView> read_into(const BlockLease& lease,
+                              std::size_t index,
+                              std::span<std::byte> memory) override;
+  using BlockStore::read;
+  // Blocks [first, first + memory.size()) of a lease, together, each as read_into(); `done` gets
+  // each as it comes, on this thread.
   void read_all(const BlockLease& lease,
                 std::size_t first,
-                std::span<PageBuffer> buffers,
+                std::span<const std::span<std::byte>> memory,
                 const std::function<void(std::size_t, Result<BlockView>)>& done);
 
   // Puts the rows of some more segments into the index, newest first; false when all are. One
@@ -214,6 +217,8 @@ class SegmentStore final : public BlockStore {
 
   Result<void> list_files();
   void load(Segment& segment);
+  Result<void> rewrite(DiskFile& file, std::span<const TableRow> rows);
+  [[nodiscard]] std::uint64_t sequence_at(const BlockPlace& place) const;
   Result<void> read_purges();
   Result<void> write_purges() GALLEY_REQUIRES(commit_mutex_);
   [[nodiscard]] bool is_purged(std::string_view space, std::uint64_t sequence) const;

@@ -117,13 +117,18 @@ void SegmentStore::expire() {
   counts_->expired_segments += gone.size();
   drop(gone);
   // A purge needs to be remembered as long as a block from before it could come back.
-  const auto segments = live_segments();
+  // Its segment may be gone already: a crash can bring a removed file back.
+  std::int64_t longest_s = 0;
+  for (const RetentionClass& one : options_.classes) {
+    longest_s = std::max(longest_s, seconds(one.life));
+  }
+  for (const auto& one : live_segments()) {
+    longest_s = std::max(longest_s, life_of(*one));
+  }
   const MutexLock lock(purges_mutex_);
   std::erase_if(purges_, [&](const Purge& purge) {
     const auto at_s = static_cast<std::int64_t>(purge.sequence / kNsPerSecond);
-    return purge.erased && now_s() > at_s + seconds(options_.bucket) &&
-           std::ranges::none_of(segments,
-                                [&](const auto& one) { return one->name.bucket_s <= at_s; });
+    return purge.erased && now_s() > at_s + longest_s + 2 * seconds(options_.bucket);
   });
 }
 
