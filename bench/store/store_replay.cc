@@ -113,14 +113,15 @@ Outcome replay(const std::vector<Prompt>& prompts,
   const std::uint64_t bytes = capacity * kDiskPage;
   StoreOptions options{.classes = {{.name = "agent", .life = std::chrono::hours(72)}},
                        .bytes_max = bytes,
-                       .segment_bytes = bytes == 0 ? std::uint64_t{64} << 20U
-                                                   : std::max<std::uint64_t>(bytes / 50, 1 << 18U),
+                       .segment_bytes = bytes == 0
+                                            ? std::uint64_t{64} << 20U
+                                            : std::max<std::uint64_t>(bytes / 50, 16 * kDiskPage),
                        .group_bytes = std::uint64_t{1} << 20U,
                        .seed = Seed(1)};
   auto store = std::move(*SegmentStore::open(*disk, clock, options));
   Outcome out;
   double now = prompts.front().at_s;
-  const std::vector<std::byte> payload(64);
+  const std::vector<std::byte> payload(3700);  // a record of one page
   const std::array parts{std::span<const std::byte>(payload)};
   double upkeep_at = now;
   std::uint64_t put = 0;
