@@ -104,24 +104,32 @@ struct Outcome {
   double written{};  // pages of records, of those that were put
 };
 
+struct Sizes {
+  std::size_t pages = 1;  // of a record
+  double copy_forward = 0.24;
+};
+
 Outcome replay(const std::vector<Prompt>& prompts,
                const std::string& folder,
-               std::size_t capacity) {
+               std::size_t capacity,
+               const Sizes& sizes) {
   std::filesystem::remove_all(folder);
   auto disk = *PosixDisk::open_folder(folder, true, {.direct = false, .ring = false});
   ManualClock clock(UnixTime(std::chrono::hours(500'000)));
-  const std::uint64_t bytes = capacity * kDiskPage;
+  const std::uint64_t record = sizes.pages * kDiskPage;
+  const std::uint64_t bytes = capacity * record;
   StoreOptions options{.classes = {{.name = "agent", .life = std::chrono::hours(72)}},
                        .bytes_max = bytes,
                        .segment_bytes = bytes == 0
                                             ? std::uint64_t{64} << 20U
                                             : std::max<std::uint64_t>(bytes / 50, 16 * kDiskPage),
                        .group_bytes = std::uint64_t{1} << 20U,
+                       .copy_forward_max = sizes.copy_forward,
                        .seed = Seed(1)};
   auto store = std::move(*SegmentStore::open(*disk, clock, options));
   Outcome out;
   double now = prompts.front().at_s;
-  const std::vector<std::byte> payload(3700);  // a record of one page
+  const std::vector<std::byte> payload(record - 300);
   const std::array parts{std::span<const std::byte>(payload)};
   double upkeep_at = now;
   std::uint64_t put = 0;
@@ -145,8 +153,8 @@ Outcome replay(const std::vector<Prompt>& prompts,
   const StoreStats stats = store->stats();
   // Heads, journals and footers are a page here as a block is; of 112 KiB they are nothing. So what
   // counts is records: those put and those written again.
-  out.written = static_cast<double>(put * kDiskPage + stats.copied_bytes + stats.refreshed_bytes) /
-                static_cast<double>(put * kDiskPage);
+  out.written = static_cast<double>(put * record + stats.copied_bytes + stats.refreshed_bytes) /
+                static_cast<double>(put * record);
   store.reset();
   std::filesystem::remove_all(folder);
   return out;
@@ -160,6 +168,10 @@ int main(int argc, char** argv) {
   std::string folder;
   app.add_option("trace", trace)->required()->check(CLI::ExistingFile);
   app.add_option("scratch", folder, "A folder for the store.")->required();
+  Sizes sizes;
+  app.add_option("--pages", sizes.pages, "Of 4 KiB, a block.")->capture_default_str();
+  app.add_option("--copy", sizes.copy_forward, "Bytes copied forward a byte put, at most.")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const std::vector<Prompt> prompts = read_trace(trace);
   std::unordered_set<BlockKey> unique;
@@ -179,7 +191,7 @@ int main(int argc, char** argv) {
   fmt::print("{} prompts, {} blocks, {} of them different; an infinite cache hits {:.2f} %\n",
              prompts.size(), asked, unique.size(), percent(ideal));
   const std::string scratch = folder + "/store_replay";
-  const Outcome enough = replay(prompts, scratch, 0);
+  const Outcome enough = replay(prompts, scratch, 0, sizes);
   fmt::print("room for all: {:.2f} %, {:.2f} % of the ideal; {:.3f} bytes written a byte put\n",
              percent(enough.hits),
              100.0 * static_cast<double>(enough.hits) / static_cast<double>(ideal), enough.written);
@@ -190,7 +202,7 @@ int main(int argc, char** argv) {
     for (const Prompt& prompt : prompts) {
       lru_hits += lru.ask(prompt.blocks);
     }
-    const Outcome pressed = replay(prompts, scratch, capacity);
+    const Outcome pressed = replay(prompts, scratch, capacity, sizes);
     fmt::print(
         "room for {:3.0f} %: {:.2f} %, LRU {:.2f} % ({:+.2f} points); {:.3f} bytes written a "
         "byte put\n",

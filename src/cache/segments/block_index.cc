@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::size_t kSlotsMin = 16;
 constexpr std::size_t kHugePage = std::size_t{2} << 20U;
-// Touches closer together than this are one: they cost a write to shared memory each.
-constexpr std::uint32_t kTouchSeconds = 10;
 // Home slots fetched from memory ahead of the lookup that needs them.
 constexpr std::size_t kAhead = 16;
 
@@ -133,7 +131,7 @@ std::optional<IndexEntry> BlockIndex::find_hashed(std::uint64_t hash,
         }
         if (is(value, space, key)) {
           found = unpack(value);
-          if (touch_s > found->touched_s + kTouchSeconds) {
+          if (touch_s > found->touched_s) {  // at most once a second: it writes to shared memory
             // If the slot has changed since, this fails, or touches another one: no harm.
             const std::uint64_t touched =
                 (value[3] & 0xffff'ffffU) | (std::uint64_t{touch_s} << kTouchedShift);
@@ -150,9 +148,11 @@ std::optional<IndexEntry> BlockIndex::find_hashed(std::uint64_t hash,
   }
 }
 
-std::optional<IndexEntry> BlockIndex::find(std::uint16_t space, const BlockKey& key) const {
+std::optional<IndexEntry> BlockIndex::find(std::uint16_t space,
+                                           const BlockKey& key,
+                                           std::uint32_t touch_s) const {
   const Reader reader(*this);
-  return find_hashed(hash(space, key), space, key, 0);
+  return find_hashed(hash(space, key), space, key, touch_s);
 }
 
 void BlockIndex::match(std::uint16_t space,

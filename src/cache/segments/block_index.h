@@ -48,7 +48,10 @@ class BlockIndex {
   BlockIndex(const BlockIndex&) = delete;
   BlockIndex& operator=(const BlockIndex&) = delete;
 
-  [[nodiscard]] std::optional<IndexEntry> find(std::uint16_t space, const BlockKey& key) const;
+  // Touched, too, where `touch_s` is later than its last touch.
+  [[nodiscard]] std::optional<IndexEntry> find(std::uint16_t space,
+                                               const BlockKey& key,
+                                               std::uint32_t touch_s = 0) const;
   // Entries of the longest run of known keys from the first on; they are touched.
   void match(std::uint16_t space,
              std::span<const BlockKey> keys,

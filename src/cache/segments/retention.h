@@ -30,7 +30,7 @@ struct RetentionClass {
 // A segment that could go.
 struct EvictionCandidate {
   std::uint64_t bytes{};
-  double mean_touched_s{};  // of its blocks, by bytes; blocks that moved away count as never
+  double mean_touched_s{};  // of the blocks it still holds, by bytes; 0 when there is none
 };
 // The coldest one: its mean touch is longest ago. There is at least one.
 [[nodiscard]] std::size_t coldest(std::span<const EvictionCandidate> candidates);

@@ -279,6 +279,7 @@ void SegmentStore::load(Segment& segment) {
     const MutexLock lock(stage_mutex_);
     sequence_ = std::max(sequence_, newest);
   }
+  segment.last_hit_s = static_cast<std::uint32_t>(newest / kNsPerSecond);
   segment.loaded = true;
   if (contents->from_footer || options_.read_only) {
     return;
@@ -434,13 +435,15 @@ Result<PutOutcome> SegmentStore::put(const NewBlock& block) {
                 "namespace");
   }
   const std::uint16_t space = scopes_.at(*scope).space;
-  if (const auto old = index_.find(space, facts.key)) {
+  // Whoever puts a block needs it: behind a gap in its chain no match would tell.
+  if (const auto old = index_.find(space, facts.key, static_cast<std::uint32_t>(now_s()))) {
     const auto where = segment(old->place.segment);
     const bool better = facts.exact && !old->exact;
     const bool worse = !facts.exact && old->exact;
     const bool other = scopes_.at(old->scope).layout != facts.layout;
     if (where && !better && !other &&
         (worse || !refresh_due(now_s(), where->name.expires_s, life_of(*where)))) {
+      where->last_hit_s.store(static_cast<std::uint32_t>(now_s()), std::memory_order_relaxed);
       ++counts_->puts_known;
       return PutOutcome::kKnown;
     }
@@ -555,7 +558,6 @@ Result<SegmentWriter*> SegmentStore::writer(std::size_t retention) {
                                 .bucket_s = begin,
                                 .expires_s = expiry_of(begin, bucket_s, seconds(its.life))});
     segment->loaded = true;
-    segment->last_hit_s = static_cast<std::uint32_t>(begin);
     auto created = SegmentWriter::create(disk_, segment, options_.defect);
     if (!created) {
       {
@@ -653,6 +655,7 @@ void SegmentStore::publish(const Segment& segment, const Group& group, std::uint
     use[block.space].bytes += block.bytes;
   }
   const auto shared = this->segment(segment.id);
+  shared->last_hit_s = static_cast<std::uint32_t>(now_s());  // young is not cold
   {
     const MutexLock lock(shared->mutex);
     for (const auto& [space, its] : use) {

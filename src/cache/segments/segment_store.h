@@ -46,7 +46,7 @@ struct StoreOptions {
   // put() commits by itself when so many bytes are staged; 0: only commit() does.
   std::uint64_t group_bytes = std::uint64_t{8} << 20U;
   std::uint64_t staged_bytes_max = std::uint64_t{64} << 20U;
-  double copy_forward_max = 0.2;  // bytes copied out of coldest segments, of bytes put
+  double copy_forward_max = 0.24;  // bytes copied out of coldest segments, of bytes put
   Duration lease = std::chrono::seconds(30);
   Duration retry_writing = std::chrono::seconds(30);  // after a failure of the disk
   bool read_only = false;  // takes no lock and changes nothing: for looking at a store in use

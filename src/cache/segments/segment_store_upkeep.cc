@@ -311,10 +311,10 @@ bool SegmentStore::evict(std::optional<std::size_t> retention) {
     if (const auto table = contents_of(*closed[i])) {
       for (const TableRow& row : table->rows) {
         const double size = static_cast<double>(row.pages) * kDiskPage;
-        bytes += size;
         const auto space = scopes_.space(table->scopes[row.scope].space);
         const auto entry = space ? index_.find(*space, row.key) : std::nullopt;
         if (entry && entry->place.segment == closed[i]->id && entry->place.page == row.page) {
+          bytes += size;
           weighted += size * entry->touched_s;
           live[i].push_back({.row = row, .space = *space, .entry = *entry});
         }
