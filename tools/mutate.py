@@ -39,6 +39,9 @@ MUTATIONS = {
         "SegmentStoreTest.APurgedNamespaceStaysPurged"),
     "budgets of tenants count what is staged only": (
         STORE, "      used += use->second.bytes;\n", "", "cache", "SegmentStoreTest.ATenantOverItsBudgetStopsWriting"),
+    "a footer before what it names is durable": (
+        STORE, "return rows.empty() ? Result<void>{} : file.sync();", "return {};", "plan/plan_store",
+        "StoreGates.KeepsWhatItAcknowledgedAndServesNothingElse"),
     "records that no journal told of are not written again": (
         STORE, "    GALLEY_CHECK_OK(file.write(offset, record.bytes()));\n", "", "plan/plan_store",
         "StoreGates.KeepsWhatItAcknowledgedAndServesNothingElse"),

@@ -313,7 +313,8 @@ Result<void> SegmentStore::rewrite(DiskFile& file, std::span<const TableRow> row
     GALLEY_CHECK_OK(file.write(offset, record.bytes()));
     counts_->written_bytes += record.size();
   }
-  return {};
+  // Before the footer: of two writes that wait, a crash may keep the second alone.
+  return rows.empty() ? Result<void>{} : file.sync();
 }
 
 // Of the record there; 0 when there is none.
@@ -527,6 +528,14 @@ Result<void> SegmentStore::commit_locked() {
       }
     }
     forget_staged(group);
+    // Its memory serves the next group: fresh pages of so much would cost as much as copying into
+    // them.
+    group.bytes.clear();
+    group.blocks.clear();
+    const MutexLock lock(stage_mutex_);
+    if (staged_[i].blocks.empty()) {
+      std::swap(staged_[i], group);
+    }
   }
   if (failed) {
     return std::unexpected(std::move(*failed));
