@@ -60,6 +60,7 @@ struct Known {
   bool acknowledged = false;  // has to hit before `until_s`
   bool possible = false;      // may hit
   bool damaged = false;       // its own bytes were, so it need not hit
+  bool tainted = false;  // a damaged copy may lie on the disk, and be seen when newer ones are over
   std::int64_t until_s = 0;
   std::int64_t over_s = 0;  // must not hit from here on
   bool hit_since_upkeep = false;
@@ -334,7 +335,7 @@ class World {
     if (!view) {
       if (view.error().code == Code::kCorruption) {
         ++report_.damaged;
-        if (!block.damaged) {
+        if (!block.tainted) {
           violate(report_.ghosts,
                   words(name) + " hit and cannot be read: " + to_string(view.error()));
         }
@@ -414,7 +415,7 @@ class World {
         violate(report_.broken_leases, "a lease that is over can be read");
       }
     } else if (!view && view.error().code == Code::kCorruption) {
-      const bool excused = known(name).damaged || held.purges != report_.purges;
+      const bool excused = known(name).tainted || held.purges != report_.purges;
       if (!excused) {
         violate(report_.broken_leases, words(name) + " was promised: " + view.error().what);
       }
@@ -477,6 +478,7 @@ class World {
       for (const auto& [name, range] : rows) {
         if (range.first < end && begin < range.second) {
           known(name).damaged = true;
+          known(name).tainted = true;
           // What waits may be written already, by a put that filled its group.
           std::erase_if(pending_, [&](const auto& it) { return it.first == name; });
         }
