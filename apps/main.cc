@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   add_run(galley, exit_code);
   add_bench(galley, exit_code);
   add_keys(galley, exit_code);
+  add_cache(galley, exit_code);
   add_config(galley, exit_code);
   add_doctor(galley, exit_code);
   add_model(galley, exit_code);
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   CLI::App* sim = plan->add_subcommand("sim", "Model checks: random histories, every one checked.");
   need_subcommand(*sim);
   add_plan_sim_engine(*sim, exit_code);
+  add_plan_sim_store(*sim, exit_code);
   CLI::App* recipe =
       galley.add_subcommand("recipe", "What the model really sees: prompts, tokens, replies.");
   need_subcommand(*recipe);

@@ -34,6 +34,8 @@ build libxxhash-dev          checksum in tool call ids, hash of the prompt cache
 build libssl-dev              SHA-256 of cache keys
 build libsqlite3-dev          responses, files and batches that the server keeps
 build libcurl4-openssl-dev    galley chat and galley bench against a server
+build libisal-dev            CRC-32C of stored blocks, with the instructions of the machine
+build liburing-dev           several reads of the disk under way at once
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients
@@ -47,6 +49,7 @@ package file                  tells it which files are programs
 package python3               writes manual page, completions and wheel
 bench libbenchmark-dev       runs the measurements of bench/kernels
 bench libdnnl-dev            oneDNN, the peer of bench/kernels
+bench fio                    the peer of bench/store
 lint  clang-19               second compiler; thread-safety analysis
 lint  clang-tidy-19          style and bug checks
 lint  clang-format-19        formatting

@@ -21,9 +21,31 @@ ACCEPTANCE = "src/engine/acceptance.cc"
 BUDGET = "src/engine/draft_budget.cc"
 CALIBRATION = "src/engine/calibration.cc"
 SPECULATION = "src/engine/speculation.cc"
+SEGMENT = "src/cache/segments/segment.cc"
+STORE = "src/cache/segments/segment_store.cc"
+UPKEEP = "src/cache/segments/segment_store_upkeep.cc"
 
 # name: (file, what stands there once, what replaces it, test program with its module where that is another name, test)
 MUTATIONS = {
+    "a record of another key is served": (
+        STORE, "head->segment != segment.name || head->key != key || head->space != space", "head->space != space", "cache",
+        "SegmentStoreTest.ABlockInAnothersPlaceIsAMiss"),
+    "rows behind a file's end stay known": (
+        SEGMENT, "if ((std::uint64_t{row.page} + row.pages) * kDiskPage <= segment_bytes) {", "if (row.pages > 0) {", "cache",
+        "SegmentStoreTest.ACutFileLosesWhatWasCutOffOnly"),
+    "a lease never ends": (
+        STORE, "clock_.now() > its.end", "its.end < opened_", "cache", "SegmentStoreTest.ALeaseOutlivesExpiryAndEndsInTime"),
+    "a purged tenant's bytes stay on the disk": (
+        UPKEEP, "!spaces.contains(space) || !is_purged(space, row.sequence)", "is_purged(space, row.sequence)", "cache",
+        "SegmentStoreTest.APurgedNamespaceStaysPurged"),
+    "budgets of tenants count what is staged only": (
+        STORE, "      used += use->second.bytes;\n", "", "cache", "SegmentStoreTest.ATenantOverItsBudgetStopsWriting"),
+    "a footer before what it names is durable": (
+        STORE, "return rows.empty() ? Result<void>{} : file.sync();", "return {};", "plan/plan_store",
+        "StoreGates.KeepsWhatItAcknowledgedAndServesNothingElse"),
+    "records that no journal told of are not written again": (
+        STORE, "    GALLEY_CHECK_OK(file.write(offset, record.bytes()));\n", "", "plan/plan_store",
+        "StoreGates.KeepsWhatItAcknowledgedAndServesNothingElse"),
     "any key passes": (
         "src/gateway/api_keys.cc", "CRYPTO_memcmp(hash.data(), key.hash.data(), hash.size()) == 0", "!hash.empty()", "gateway",
         "ApiKeys.FindsAKeyByItsHash"),
