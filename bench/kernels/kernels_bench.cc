@@ -381,9 +381,9 @@ void bench_attention(benchmark::State& state, Machine& machine, WorkerPool& pool
     float* const to = out.data() + task * kHeads * kWidth;
     thread_local kernels::AlignedBytes scratch;
     if (tiles) {
-      return kernels::kAmxTiles.attend({q.data(), kHeads, kWidth, narrow_rows.data(), kSeen, kScale,
-                                        sinks.data(), to,
-                                        scratch.reserve(kernels::tile_attend_scratch(kSeen))});
+      return kernels::kAmxTiles.attend(
+          {q.data(), kHeads, kWidth, narrow_rows.data(), kSeen, kScale, sinks.data(), to,
+           scratch.reserve(kernels::tile_attend_scratch(kHeads, kWidth, kSeen))});
     }
     auto* const scores = reinterpret_cast<float*>(scratch.reserve(kHeads * kSeen * sizeof(float)));
     kernel.attend({q.data(), kHeads, kWidth, rows.data(), kSeen, kScale, sinks.data(), to, scores});

@@ -203,8 +203,9 @@ void Attention::attend_tiles(const AttentionArgs& args, std::size_t begin, std::
   }
   // Heads of one task share the work on its keys; few rows are cut finer, to occupy all workers.
   const std::size_t rows = end - begin;
+  const std::size_t whole_tasks = rows * ceil_div(args.heads, kTileHeadsMax);
   const std::size_t width =
-      rows >= 2 * static_cast<std::size_t>(pool_.threads()) ? kTileHeadsMax : kTileHeads;
+      whole_tasks >= 2 * static_cast<std::size_t>(pool_.threads()) ? kTileHeadsMax : kTileHeads;
   const std::size_t blocks = ceil_div(args.heads, width);
   pool_.run(rows * blocks, [&](std::size_t task) {
     const std::size_t row = begin + task / blocks;
@@ -213,15 +214,16 @@ void Attention::attend_tiles(const AttentionArgs& args, std::size_t begin, std::
     const std::size_t at = (row * args.heads + head) * args.width;
     const std::vector<const std::uint16_t*>& keys = narrow_keys_[row - begin];
     thread_local AlignedBytes scratch;
-    tiles_->attend({.q = args.q + at,
-                    .heads = heads,
-                    .width = args.width,
-                    .keys = keys.data(),
-                    .count = keys.size(),
-                    .scale = args.scale,
-                    .sinks = args.sinks.data() + head,
-                    .out = args.out + at,
-                    .scratch = scratch.reserve(tile_attend_scratch(keys.size()))});
+    tiles_->attend(
+        {.q = args.q + at,
+         .heads = heads,
+         .width = args.width,
+         .keys = keys.data(),
+         .count = keys.size(),
+         .scale = args.scale,
+         .sinks = args.sinks.data() + head,
+         .out = args.out + at,
+         .scratch = scratch.reserve(tile_attend_scratch(heads, args.width, keys.size()))});
     round_all({args.out + at, heads * args.width}, args.round);
   });
 }

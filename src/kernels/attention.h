@@ -13,9 +13,15 @@
 namespace galley::kernels {
 
 // Bytes that TileKernels::attend works in.
-[[nodiscard]] inline std::size_t tile_attend_scratch(std::size_t keys) {
-  constexpr std::size_t kBegun = 32;
-  return kTileAttendScratch + (keys + kBegun) * kTileAttendKeyScratch;
+[[nodiscard]] inline std::size_t tile_attend_scratch(std::size_t heads,
+                                                     std::size_t width,
+                                                     std::size_t keys) {
+  constexpr std::size_t kNarrow = sizeof(std::uint16_t);
+  const std::size_t all_heads = (heads + kTileHeads - 1) / kTileHeads * kTileHeads;
+  const std::size_t all_keys = (keys + kTileValueKeys - 1) / kTileValueKeys * kTileValueKeys;
+  return all_heads * width * (kNarrow + sizeof(float))                           // queries, sums
+         + kTilePieceKeys * width * kNarrow                                      // keys, values
+         + all_heads * all_keys * (sizeof(float) + kTileWeightTerms * kNarrow);  // scores, weights
 }
 
 // Stream::attention on a CPU. Rows are taken a few at a time: first every compressed row that one
@@ -29,7 +35,7 @@ class Attention {
   void run(const AttentionArgs& args);
 
  private:
-  static constexpr std::size_t kRows = 16;  // taken at a time
+  static constexpr std::size_t kRows = 64;  // taken at a time
 
   // What is unpacked or, for tiles, narrowed: a compressed row, or one of a window.
   struct Source {

@@ -56,7 +56,7 @@ void choose(const SelectArgs& args, std::size_t row, std::vector<float>& scores)
 std::size_t best_scores(std::span<const float> scores, std::span<std::int32_t> list) {
   constexpr unsigned kBinBits = 12;
   constexpr std::uint32_t kSign = 0x80000000U;
-  // Greater scores have greater keys; -infinity, a nan and what it stands for are not chosen.
+  // Greater scores have greater keys.
   const auto key_of = [](float score) {
     const auto bits = std::bit_cast<std::uint32_t>(score == 0.0F ? 0.0F : score);
     return (bits & kSign) != 0 ? ~bits : bits | kSign;
@@ -219,9 +219,14 @@ void Selection::score_tiles(const SelectArgs& args, const Task& task) {
     std::vector<float>& scores = scores_[row - first_];
     const std::size_t stop = std::min(task.last_key, scores.size());
     for (std::size_t first = task.first_key; first < stop;) {
-      // To the end of the block, for tasks do not begin at blocks of every size.
-      const std::size_t last = all ? stop : std::min(stop, (first / block + 1) * block);
-      if (all || kept(args, row, first / block)) {
+      // To the end of the block, for tasks do not begin at blocks of every size; kept ones that
+      // follow each other are taken together.
+      const bool taken = all || kept(args, row, first / block);
+      std::size_t last = all ? stop : std::min(stop, (first / block + 1) * block);
+      while (taken && last < stop && kept(args, row, last / block)) {
+        last = std::min(stop, last + block);
+      }
+      if (taken) {
         const std::size_t begin = (first - task.first_key) / kTileKeys;
         const std::size_t end = ceil_div(last - task.first_key, kTileKeys);
         for (std::size_t tile = begin; tile < end; ++tile) {

@@ -12,7 +12,7 @@
 
 namespace galley::kernels {
 
-// The indices of the best finite scores, ascending, of equal ones the lower: what
+// The indices of the best scores above -infinity, ascending, of equal ones the lower: what
 // reference::top_k(scores, list.size()) returns. How many there are.
 std::size_t best_scores(std::span<const float> scores, std::span<std::int32_t> list);
 

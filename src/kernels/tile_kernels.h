@@ -15,10 +15,13 @@ inline constexpr std::size_t kTileWidthUnit = 64;  // rows of attention are mult
 inline constexpr std::size_t kTileWidthMax = 1024;
 
 inline constexpr std::size_t kTileWeightTerms = 3;
+inline constexpr std::size_t kTileValueKeys = 32;  // keys that a product of weights and values sums
+inline constexpr std::size_t kTilePieceKeys = 128;  // keys whose values stay near for all heads
 
 // What RowKernels::attend computes. Scores are sums of exact products; the weights e^score enter as
-// the sum of three bfloat16 numbers, exactly: with one or two, results round to other bfloat16
-// numbers than the reference's so often that quantised activations drift.
+// the sum of three bfloat16 numbers, exact down to weights of 2^-110: with one or two, results
+// round to other bfloat16 numbers than the reference's so often that quantised activations drift.
+// Tiles take subnormal numbers as 0.
 struct TileAttend {
   const float* q;     // [heads, width], bfloat16 values
   std::size_t heads;  // at most kTileHeadsMax
@@ -28,15 +31,8 @@ struct TileAttend {
   float scale;
   const float* sinks;  // [heads]
   float* out;          // [heads, width]
-  std::byte* scratch;  // tile_attend_scratch(count) bytes, 64-byte aligned
+  std::byte* scratch;  // tile_attend_scratch() bytes (attention.h), 64-byte aligned
 };
-
-// Of all calls, and a key, of which the last 32 may be begun.
-inline constexpr std::size_t kTileAttendScratch =
-    kTileHeadsMax * kTileWidthMax * (sizeof(std::uint16_t) + sizeof(float))  // queries, sums
-    + 128 * kTileWidthMax * sizeof(std::uint16_t);                           // keys, values
-inline constexpr std::size_t kTileAttendKeyScratch =
-    kTileHeadsMax * (sizeof(float) + kTileWeightTerms * sizeof(std::uint16_t));  // scores, weights
 
 // What RowKernels::index_scores computes, for keys laid out by arrange_keys.
 struct TileScores {
@@ -51,7 +47,7 @@ struct TileScores {
 };
 inline constexpr std::size_t kTileScoresScratch =
     kTileHeadsMax * kTileWidthMax * sizeof(std::uint16_t) +
-    2 * kTileHeadsMax * kTileKeys * sizeof(float);
+    kTileHeadsMax * kTileKeys * sizeof(float);
 
 // Codes of two e2m1 values a byte, low nibble first, as row_format.h lays out kFp4 and kFp4E4m3.
 struct Fp4Row {
@@ -72,7 +68,7 @@ struct TileKernels {
                        std::size_t width,
                        std::byte* out);
   void (*unpack_fp4)(const Fp4Row& row, std::uint16_t* out);
-  // float32 that are bfloat16 numbers; `count` is a multiple of 32.
+  // float32 to the nearest bfloat16; `count` is a multiple of 32.
   void (*narrow)(const float* values, std::size_t count, std::uint16_t* out);
 };
 

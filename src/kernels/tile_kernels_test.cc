@@ -79,7 +79,7 @@ class TileKernelsTest : public testing::Test {
                       .scale = c.scale,
                       .sinks = c.sinks.data() + first,
                       .out = out.data(),
-                      .scratch = scratch.reserve(tile_attend_scratch(c.count))});
+                      .scratch = scratch.reserve(tile_attend_scratch(heads, c.width, c.count))});
     return out;
   }
 

@@ -17,17 +17,15 @@ constexpr std::size_t kTileBytes = 1024;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kTilePairs = 16;     // rows of a tile on the right of a product
 constexpr std::size_t kTileChannels = 32;  // inputs of a product
-constexpr std::size_t kValueKeys = 32;     // inputs of a product of weights and values
-constexpr std::size_t kPieceTiles = 4;     // of kValueKeys: their values stay near for all heads
+constexpr std::size_t kValueKeys = kTileValueKeys;
+constexpr std::size_t kPieceTiles = kTilePieceKeys / kTileValueKeys;
 constexpr std::size_t kTerms = kTileWeightTerms;
 constexpr std::size_t kTileFloats = kTileBytes / sizeof(float);
 
-// 16 float32 from each of two places, bfloat16 numbers, as 32 of them.
+// 32 float32 rounded to bfloat16, which changes nothing of bfloat16 numbers.
 inline __m512i narrow32(const float* at) {
-  const __m512i low = _mm512_srli_epi32(_mm512_loadu_si512(at), 16);
-  const __m512i high = _mm512_srli_epi32(_mm512_loadu_si512(at + 16), 16);
-  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7),
-                                  _mm512_packus_epi32(low, high));
+  const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(at + 16), _mm512_loadu_ps(at));
+  return reinterpret_cast<const __m512i&>(both);
 }
 
 // rows[i] lane j <-> rows[j] lane i.
@@ -99,7 +97,7 @@ class Attend {
         blocks_(head_blocks(args.heads)),
         padded_((args.count + kValueKeys - 1) / kValueKeys * kValueKeys),
         channel_tiles_(args.width / kTileChannels) {
-    std::byte* at = args.scratch;
+    std::byte* at = args.scratch;  // as tile_attend_scratch adds up
     const auto take = [&at](std::size_t bytes) {
       std::byte* const here = at;
       at += bytes;
@@ -171,7 +169,6 @@ class Attend {
       _tile_stored(0, out, kLine);
       _tile_stored(1, out + kTileFloats, kLine);
     }
-    finish_stores();
   }
 
   // Scores to weights e^(score - largest), a lane a head: tiles of 16 heads x 32 keys, first their
@@ -213,7 +210,6 @@ class Attend {
         }
       }
     }
-    finish_stores();
     store(totals, add(add(sums[0], sums[1]), add(sums[2], sums[3])));
   }
 
@@ -289,7 +285,6 @@ class Attend {
         _tile_stored(3, sums + 48, stride);
       }
     }
-    finish_stores();
   }
 
   // Sums over totals, channels in their own order again.
@@ -310,7 +305,7 @@ class Attend {
     }
   }
 
-  const TileAttend& args_;
+  const TileAttend args_;
   std::size_t blocks_;         // of heads
   std::size_t padded_;         // keys, to whole tiles of kValueKeys
   std::size_t channel_tiles_;  // of a row
@@ -351,7 +346,6 @@ void index_scores(const TileScores& args) {
       }
       _tile_stored(0, dots + block * kTileFloats, kLine);
     }
-    finish_stores();
     Vec sum = set(0.0F);
     for (std::size_t h = 0; h < args.heads; ++h) {
       const Vec dot = maximum(load(dots + h * kTileKeys), set(0.0F));

@@ -34,8 +34,9 @@ inline void configure_whole_tiles() {
   load_config(config);
 }
 
-// g++ 12 does not know that a tile load reads memory, nor that a tile store writes it, and may move
-// or drop what stands around them.
+// Stands between stores and the tile loads that read them: g++ 12 does not know that _tile_loadd
+// reads memory, and may move the stores behind it or drop them. It does know that _tile_stored
+// writes.
 inline void finish_stores() {
   asm volatile("" : : : "memory");
 }

@@ -136,7 +136,7 @@ void pool(std::span<const float* const> values,
 [[nodiscard]] float index_score(std::span<const float> q,
                                 std::span<const float> weights,
                                 std::span<const float> key);
-// Indices of the k best finite scores, ascending.
+// Indices of the k best scores above -infinity, ascending; a nan is not above it.
 [[nodiscard]] std::vector<std::int32_t> top_k(std::span<const float> scores, std::size_t k);
 // Marks the positions of the `blocks_kept` best blocks (by their best score; the newest block
 // always stays).
