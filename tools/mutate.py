@@ -65,7 +65,7 @@ MUTATIONS = {
         "src/gateway/key_quota.cc", "std::min(level_ + per_second_ * seconds(now - at_), per_second_ * kSecondsPerMinute)",
         "level_ + per_second_ * seconds(now - at_)", "gateway", "KeyQuotaTest.RequestsComeBackWithTime"),
     "a share for every user that a client names": (
-        "src/gateway/routes.cc", "prepared.generation.tenant = name;", "prepared.generation.tenant = name + prepared.request.user;",
+        "src/gateway/routes.cc", "prepared.generation.tenant = tenant;", "prepared.generation.tenant = tenant + prepared.request.user;",
         "gateway", "KeysTest.ATenantIsTheKeyWhoeverItsUserIs"),
     "a completion loses its first line break": (
         "src/recipe/completions_request.cc", "{.stage = StartStage::kContentContinuation,", "{.stage = StartStage::kAnswer,", "recipe",

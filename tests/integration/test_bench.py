@@ -57,7 +57,7 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 done, 0 failed", done.stdout)
         self.assertIn("first token", done.stdout)
-        self.assertRegex(done.stdout, r"[1-9]\d* of \d+ drafts accepted")
+        self.assertRegex(done.stdout, r"[1-9]\d* of \d+ drafts verified, [1-9]\d* accepted")
 
     def test_requests_of_a_batch_file(self):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
