@@ -264,7 +264,8 @@ Result<void> SegmentStore::make_room(std::size_t retention, std::uint64_t bytes)
   // What comes with a group: an entry of the journal, and perhaps a new segment and a footer.
   constexpr std::uint64_t kBeside = 8 * kDiskPage;
   const std::uint64_t needed = bytes == 0 ? 0 : bytes + bytes / 64 + kBeside;
-  const auto fit = [&](std::uint64_t limit, std::optional<std::size_t> of) -> Result<void> {
+  const auto fit = [&](std::uint64_t limit, std::optional<std::size_t> of)
+                       GALLEY_REQUIRES(commit_mutex_) -> Result<void> {
     while (limit > 0 && used_bytes(of) + needed > limit) {
       if (!evict(of)) {
         return fail(Code::kOverloaded, fmt::format("{} bytes do not fit into {}", needed, limit),
@@ -336,7 +337,7 @@ bool SegmentStore::evict(std::optional<std::size_t> retention) {
                                                     static_cast<double>(counts_->put_bytes.load()));
     const std::uint64_t copied = counts_->copied_bytes;
     Group group;
-    const auto flush = [&] {
+    const auto flush = [&]() GALLEY_REQUIRES(commit_mutex_) {
       if (!group.blocks.empty() && write_group(*its_class, group)) {
         counts_->copied_bytes += group.bytes.size();
       }
