@@ -189,7 +189,7 @@ MUTATIONS = {
         "src/cache/prefix_cache.cc", "  GALLEY_ASSERT(at(block).users > 0);\n  hold(block);", "  GALLEY_ASSERT(at(block).users > 0);",
         "plan", "EngineGates.RandomMachinesAnswerAsTheOracle"),
     "another tenant's prompt is nobody's": (
-        "src/engine/scheduler.cc", "&SchedulerStats::misses_other_scope}", "&SchedulerStats::misses_not_stored}", "engine/engine_threads",
+        "src/engine/scheduler.cc", "? &SchedulerStats::misses_other_scope : own", "? own : own", "engine/engine_threads",
         "EngineSource.TellsWhyThePromptWasNotInTheCache"),
     "what had to go was never there": (
         "src/cache/block_history.cc", "  evicted_[place_of(key)] = key;\n", "", "cache", "BlockHistory.TellsWhy"),
