@@ -189,8 +189,19 @@ MUTATIONS = {
         "src/cache/prefix_cache.cc", "  GALLEY_ASSERT(at(block).users > 0);\n  hold(block);", "  GALLEY_ASSERT(at(block).users > 0);",
         "plan", "EngineGates.RandomMachinesAnswerAsTheOracle"),
     "another tenant's prompt is nobody's": (
-        "src/engine/scheduler.cc", "? &SchedulerStats::misses_other_scope : own", "? own : own", "engine/engine_threads",
+        "src/engine/scheduler.cc", "return reason.other_scope ?", "return reason.tokens > kBlockTokens ?", "engine/engine_threads",
         "EngineSource.TellsWhyThePromptWasNotInTheCache"),
+    "what others store shows in a client's reason": (
+        "src/cache/block_history.cc", "contents_.contains(wanted.content)};\n", "contents_.contains(wanted.content)};\n  if (out.other_scope) {\n    return out;\n  }\n",
+        "cache", "BlockHistory.WhatOthersStoreChangesNoClientsReason"),
+    "a batch counts lines, not answers": (
+        "src/gateway/batch_run.cc", "under_way_ += line.generations();", "under_way_ += 1;", "gateway",
+        "BatchRunTest.TheWindowCountsEveryChoice"),
+    "a request with many choices takes one place": (
+        "src/gateway/key_quota.cc", "  tenant.running += count;\n", "", "gateway", "KeyQuotaTest.EveryChoiceTakesAPlace"),
+    "each choice has the reply's whole bound": (
+        "src/gateway/generation_reply.cc", "if (reply_.waiting_bytes_ > ", "if (waiting_.bytes() > ", "gateway",
+        "GenerationReplyTest.ChoicesShareTheBoundOfWhatWaits"),
     "what had to go was never there": (
         "src/cache/block_history.cc", "  evicted_[place_of(key)] = key;\n", "", "cache", "BlockHistory.TellsWhy"),
     "blocks without memory are given again": (
