@@ -194,6 +194,26 @@ MUTATIONS = {
     "what others store shows in a client's reason": (
         "src/cache/block_history.cc", "contents_.contains(wanted.content)};\n", "contents_.contains(wanted.content)};\n  if (out.other_scope) {\n    return out;\n  }\n",
         "cache", "BlockHistory.WhatOthersStoreChangesNoClientsReason"),
+    "a trial of drafts verifies none": (
+        "src/engine/draft_budget.cc", "judges ? std::max(best.drafts, rows) : best.drafts", "judges ? best.drafts : best.drafts + 0",
+        "engine/engine_policies", "DraftBudgetTest.ADrafterThatBraggedIsJudgedAnew"),
+    "what drafts were worth long ago counts for ever": (
+        "src/engine/draft_budget.cc", "    trust_.value *= 1.0 - kTrustStep;\n    trust_.weight *= 1.0 - kTrustStep;\n", "",
+        "engine/engine_policies", "DraftBudgetTest.ADrafterThatBraggedIsJudgedAnew"),
+    "a fork fails with its leader": (
+        "src/engine/scheduler.cc", "    begin_anew(request);\n", "    end(request, {.error = Error{.code = Code::kUnavailable, .what = \"lost\"}});\n",
+        "engine/engine_policies", "Scheduler.AForkWhoseLeaderFailedBeginsAnew"),
+    "the first of those that follow leads, whatever its class": (
+        "src/engine/scheduler.cc", "*std::ranges::min_element(left, {}, &Request::priority)", "left.front()", "engine/engine_policies",
+        "Scheduler.TheBestOfThoseThatFollowLeadsNext"),
+    "a hit that is too short ended at 0": (
+        "src/engine/scheduler.cc", ", .token = hit}", "}", "engine/engine_policies", "Scheduler.AHitThatWouldBeComputedAgainIsTooShort"),
+    "whatever a device tells of drafts is believed": (
+        "src/engine/scheduler.cc", "row.drafts_accepted > row.drafts_verified ||", "false ||", "engine/engine_policies",
+        "Scheduler.ResultsThatCannotBeAreAnError"),
+    "a block that is gone hides its older siblings": (
+        "src/cache/block_history.cc", "  if (children->second.empty()) {", "  if (true) {", "cache",
+        "BlockHistory.WhatIsOlderIsComparedOnceTheNewestIsGone"),
     "a batch counts lines, not answers": (
         "src/gateway/batch_run.cc", "under_way_ += line.generations();", "under_way_ += 1;", "gateway",
         "BatchRunTest.TheWindowCountsEveryChoice"),

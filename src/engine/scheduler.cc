@@ -221,7 +221,7 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   Flight flight{.id = plan.id, .drafts = plan.drafts};
   flight.rows.reserve(plan.rows.size());
   for (const PlannedRow& row : plan.rows) {
-    flight.rows.push_back({row.slot, row.generation, row.feed, row.draws});
+    flight.rows.push_back({row.slot, row.generation, row.feed, row.draws, row.fork_of.has_value()});
   }
   ++next_step_;
   ++stats_.steps;
@@ -588,11 +588,16 @@ bool Scheduler::fork(Request& follower, const Request& leader, StepPlan& plan) {
                          .blocks = follower.blocks,
                          .begin = follower.prompt(),
                          .write_floor = static_cast<std::int64_t>(shared) * kBlockTokens});
-  follower.started = true;
-  outputs_.push_back({.request = follower.id,
-                      .started = recipe::Started{.prompt_tokens = follower.prompt(),
-                                                 .cached_tokens = follower.prompt()}});
   return true;
+}
+
+// It has not run: who computed its prompt failed, which is nothing of its own. Waits like anybody,
+// in its place by arrival, and pays for what it computes.
+void Scheduler::begin_anew(Request& lost) {
+  take_back(lost);
+  lost.charged = 0;
+  erase_one(running_, &lost);
+  waiting_.push_back(&lost);
 }
 
 // They wait like anybody, but the first of the best class may lead the others: nobody waits for one
@@ -697,6 +702,15 @@ Result<void> Scheduler::settle_row(Request& request,
     end(request, {.tokens = row.tokens, .logprobs = row.logprobs, .error = row.error});
     return {};
   }
+  if (row.lost) {
+    if (!planned.forks) {
+      return fail(Code::kInternal,
+                  fmt::format("the device lost slot {} in step {}, which is no fork",
+                              planned.slot.value(), settled_.value()));
+    }
+    begin_anew(request);
+    return {};
+  }
   if (planned.draws && row.tokens.empty() && !row.finish) {
     return fail(Code::kInternal, fmt::format("the device drew nothing for slot {} in step {}",
                                              planned.slot.value(), settled_.value()));
@@ -721,6 +735,13 @@ Result<void> Scheduler::settle_row(Request& request,
   tenant_of(request).served += kAnsweredWeight * static_cast<double>(answered);
   request.charged += answered;
   publish(request, std::min(request.settled, std::ssize(request.tokens)));
+  // A fork was found in the cache once it has got there.
+  if (planned.forks) {
+    request.started = true;
+    outputs_.push_back({.request = request.id,
+                        .started = recipe::Started{.prompt_tokens = request.prompt(),
+                                                   .cached_tokens = request.prompt()}});
+  }
   // The last drafts of an answer are cut off by its end, which says nothing about them.
   if (planned.draws && !row.finish) {
     draft_budget_.observe_row(request.confidences, static_cast<std::size_t>(row.drafts_verified),

@@ -146,6 +146,7 @@ class Scheduler {
     std::uint32_t generation{};
     std::int64_t feed{};
     bool draws{};
+    bool forks{};
   };
   struct Flight {
     StepId id;
@@ -185,6 +186,7 @@ class Scheduler {
   [[nodiscard]] Missed explain(Request& request, std::size_t block) const;
   Slot& take_slot(Request& request);
 
+  void begin_anew(Request& lost);
   [[nodiscard]] Result<void> settle_row(Request& request,
                                         const FlightRow& planned,
                                         const SettledRow& row);

@@ -162,6 +162,48 @@ TEST(Scheduler, TheBestOfThoseThatFollowLeadsNext) {
   EXPECT_EQ(scheduler.waiting(), 3U);
 }
 
+// Who shares the prompt of one that fails computes it on its own.
+TEST(Scheduler, AForkWhoseLeaderFailedBeginsAnew) {
+  Scheduler scheduler({.slots = 2, .blocks = 8, .context_tokens = 900});
+  const auto leader = submit(scheduler, 200, 4);
+  const auto follower = submit(scheduler, 200, 4);
+  ASSERT_TRUE(leader && follower);
+  auto plan = scheduler.plan({});
+  ASSERT_EQ(plan->rows.size(), 2U);
+  ASSERT_TRUE(plan->rows[1].fork_of);
+  StepResult result = result_of(*plan);
+  for (SettledRow& row : result.rows) {
+    row.tokens.clear();
+  }
+  result.rows[0].error = Error{.code = Code::kInternal, .what = "not finite"};
+  result.rows[1].lost = true;
+  ASSERT_TRUE(scheduler.settle(result));
+  scheduler.reclaim();
+  auto outputs = scheduler.take_outputs();
+  ASSERT_EQ(outputs.size(), 2U);  // the leader's
+  EXPECT_EQ(outputs[1].request, *leader);
+  EXPECT_TRUE(outputs[1].error);
+  EXPECT_EQ(scheduler.waiting(), 1U);
+
+  plan = scheduler.plan({});
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->rows.size(), 1U);
+  EXPECT_FALSE(plan->rows[0].fork_of);
+  EXPECT_EQ(plan->rows[0].feed, 200);
+  ASSERT_TRUE(scheduler.settle(result_of(*plan)));
+  outputs = scheduler.take_outputs();
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_EQ(outputs[0].request, *follower);
+  ASSERT_TRUE(outputs[0].started);
+  EXPECT_EQ(outputs[0].started->cached_tokens, 0);
+  EXPECT_EQ(outputs[1].tokens, std::vector<TokenId>{1});
+  // Nothing but a fork can be lost.
+  plan = scheduler.plan({});
+  StepResult wrong = result_of(*plan);
+  wrong.rows[0].lost = true;
+  EXPECT_EQ(scheduler.settle(wrong).error().code, Code::kInternal);
+}
+
 // Two requests fill the pool and both need a block more; one goes away while a step is waited for.
 // The other must not wait for ever.
 TEST(Scheduler, WhoLacksABlockGoesOnWhenAnotherLeaves) {
