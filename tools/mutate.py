@@ -65,7 +65,7 @@ MUTATIONS = {
         "src/gateway/key_quota.cc", "std::min(level_ + per_second_ * seconds(now - at_), per_second_ * kSecondsPerMinute)",
         "level_ + per_second_ * seconds(now - at_)", "gateway", "KeyQuotaTest.RequestsComeBackWithTime"),
     "a share for every user that a client names": (
-        "src/gateway/routes.cc", "prepared.generation.tenant = name;", "prepared.generation.tenant = name + prepared.request.user;",
+        "src/gateway/routes.cc", "prepared.generation.tenant = tenant;", "prepared.generation.tenant = tenant + prepared.request.user;",
         "gateway", "KeysTest.ATenantIsTheKeyWhoeverItsUserIs"),
     "a completion loses its first line break": (
         "src/recipe/completions_request.cc", "{.stage = StartStage::kContentContinuation,", "{.stage = StartStage::kAnswer,", "recipe",
@@ -215,7 +215,7 @@ MUTATIONS = {
         "src/cache/block_history.cc", "  if (children->second.empty()) {", "  if (true) {", "cache",
         "BlockHistory.WhatIsOlderIsComparedOnceTheNewestIsGone"),
     "a batch counts lines, not answers": (
-        "src/gateway/batch_run.cc", "under_way_ += line.generations();", "under_way_ += 1;", "gateway",
+        "src/gateway/batch_run.cc", "return prepared ? static_cast<std::size_t>(prepared->request.sampling.n) : 1;", "return 1;", "gateway",
         "BatchRunTest.TheWindowCountsEveryChoice"),
     "a request with many choices takes one place": (
         "src/gateway/key_quota.cc", "  tenant.running += count;\n", "", "gateway", "KeyQuotaTest.EveryChoiceTakesAPlace"),

@@ -183,24 +183,28 @@ TEST(DraftBudgetTest, NoticesWhenDraftsGetBetter) {
   EXPECT_LT(simulate(&budget, machine, 1000).drafted, 100);
 }
 
-// Its confidences show nothing: only what is verified does.
+// Its confidences show nothing: only what is verified does. However long it was trusted before.
 TEST(DraftBudgetTest, ADrafterThatBraggedIsJudgedAnew) {
-  Machine machine{.step = microseconds(1000),
-                  .token = microseconds(100),
-                  .drafter = microseconds(100),
-                  .chances = {0.03},
-                  .says = 0.9};
-  DraftBudget budget(kGamma);
-  EXPECT_LT(simulate(&budget, machine, 3000).drafted, 200);
-  machine.chances = {0.9};
-  constexpr int kTwoTrials = 2 * static_cast<int>(DraftBudget::kTrialEvery + DraftBudget::kTrial);
-  simulate(&budget, machine, kTwoTrials);
-  const Outcome after = simulate(&budget, machine, 100);
-  EXPECT_GT(after.drafted, 90);  // all but a trial
-  EXPECT_GT(after.verified, 300);
-  machine.chances = {0.03};
-  simulate(&budget, machine, 400);
-  EXPECT_LT(simulate(&budget, machine, 1200).drafted, 100);
+  for (const int good_before : {0, 3000}) {
+    Machine machine{.step = microseconds(1000),
+                    .token = microseconds(100),
+                    .drafter = microseconds(100),
+                    .chances = {0.9},
+                    .says = 0.9};
+    DraftBudget budget(kGamma);
+    simulate(&budget, machine, good_before);
+    machine.chances = {0.03};
+    EXPECT_LT(simulate(&budget, machine, 3000).drafted, 400);
+    machine.chances = {0.9};
+    constexpr int kOneTrial = static_cast<int>(DraftBudget::kTrialEvery + 2 * DraftBudget::kTrial);
+    simulate(&budget, machine, kOneTrial);
+    const Outcome after = simulate(&budget, machine, 100);
+    EXPECT_GT(after.drafted, 90);  // all but a trial
+    EXPECT_GT(after.verified, 300);
+    machine.chances = {0.03};
+    simulate(&budget, machine, 400);
+    EXPECT_LT(simulate(&budget, machine, 1200).drafted, 100);
+  }
 }
 
 TEST(DraftBudgetTest, EachLoadHasItsOwnOpinion) {
