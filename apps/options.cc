@@ -154,7 +154,8 @@ const std::array kOptions{
     ConfigOption{.key = "server.batch_concurrency",
                  .type = ConfigType::kInteger,
                  .initial = "4",
-                 .help = "Requests of batches that are answered at once; they take only what other "
+                 .help = "Answers of batches that are made at once, as many of a line as its n "
+                         "asks for; they take only what other "
                          "requests leave of engine.slots.",
                  .min = 1,
                  .max = 1024},

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -25,15 +26,18 @@
 #include "gateway/batch_output.h"
 #include "gateway/batch_run.h"
 #include "gateway/codec.h"
+#include "recipe/limits.h"
 #include "recipe/random_ids.h"
 
 // An offline batch: lines of requests in, lines of answers out.
 namespace galley::apps {
 namespace {
 
-// Requests under way for each that runs: the next one has its prompt when a slot falls free, and
+// Generations under way for each that runs: the next one has its prompt when a slot falls free, and
 // short answers do not leave slots empty.
-constexpr std::size_t kRequestsPerSlot = 2;
+constexpr std::size_t kGenerationsPerSlot = 2;
+// Of one line, which begins alone where it has more than are under way.
+constexpr auto kChoicesMax = static_cast<std::size_t>(recipe::kChoiceCountMax);
 constexpr std::int64_t kSlotsMax = 1024;
 constexpr std::int64_t kContextTokensMax = std::int64_t{1} << 32;
 
@@ -100,12 +104,12 @@ Result<Outcome> answer(const Flags& flags,
   const RealClock clock;
   GALLEY_TRY(LoadedModel model, load_model(flags.model, flags.tokenizer));
   const auto slots = static_cast<std::size_t>(flags.slots);
-  const std::size_t window = kRequestsPerSlot * slots;
+  const std::size_t window = kGenerationsPerSlot * slots;
   GALLEY_TRY(const auto source, make_engine(model,
                                             {.context_tokens = flags.context_tokens,
                                              .slots = slots,
                                              .cache = cache,
-                                             .waiting_max = window},
+                                             .waiting_max = std::max(window, kChoicesMax)},
                                             clock));
   report_packed(model.packed);
   recipe::CodecOptions options;

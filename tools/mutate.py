@@ -189,8 +189,39 @@ MUTATIONS = {
         "src/cache/prefix_cache.cc", "  GALLEY_ASSERT(at(block).users > 0);\n  hold(block);", "  GALLEY_ASSERT(at(block).users > 0);",
         "plan", "EngineGates.RandomMachinesAnswerAsTheOracle"),
     "another tenant's prompt is nobody's": (
-        "src/engine/scheduler.cc", "&SchedulerStats::misses_other_scope}", "&SchedulerStats::misses_not_stored}", "engine/engine_threads",
+        "src/engine/scheduler.cc", "return reason.other_scope ?", "return reason.tokens > kBlockTokens ?", "engine/engine_threads",
         "EngineSource.TellsWhyThePromptWasNotInTheCache"),
+    "what others store shows in a client's reason": (
+        "src/cache/block_history.cc", "contents_.contains(wanted.content)};\n", "contents_.contains(wanted.content)};\n  if (out.other_scope) {\n    return out;\n  }\n",
+        "cache", "BlockHistory.WhatOthersStoreChangesNoClientsReason"),
+    "a trial of drafts verifies none": (
+        "src/engine/draft_budget.cc", "judges ? std::max(best.drafts, rows) : best.drafts", "judges ? best.drafts : best.drafts + 0",
+        "engine/engine_policies", "DraftBudgetTest.ADrafterThatBraggedIsJudgedAnew"),
+    "what drafts were worth long ago counts for ever": (
+        "src/engine/draft_budget.cc", "    trust_.value *= 1.0 - kTrustStep;\n    trust_.weight *= 1.0 - kTrustStep;\n", "",
+        "engine/engine_policies", "DraftBudgetTest.ADrafterThatBraggedIsJudgedAnew"),
+    "a fork fails with its leader": (
+        "src/engine/scheduler.cc", "    begin_anew(request);\n", "    end(request, {.error = Error{.code = Code::kUnavailable, .what = \"lost\"}});\n",
+        "engine/engine_policies", "Scheduler.AForkWhoseLeaderFailedBeginsAnew"),
+    "the first of those that follow leads, whatever its class": (
+        "src/engine/scheduler.cc", "*std::ranges::min_element(left, {}, &Request::priority)", "left.front()", "engine/engine_policies",
+        "Scheduler.TheBestOfThoseThatFollowLeadsNext"),
+    "a hit that is too short ended at 0": (
+        "src/engine/scheduler.cc", ", .token = hit}", "}", "engine/engine_policies", "Scheduler.AHitThatWouldBeComputedAgainIsTooShort"),
+    "whatever a device tells of drafts is believed": (
+        "src/engine/scheduler.cc", "row.drafts_accepted > row.drafts_verified ||", "false ||", "engine/engine_policies",
+        "Scheduler.ResultsThatCannotBeAreAnError"),
+    "a block that is gone hides its older siblings": (
+        "src/cache/block_history.cc", "  if (children->second.empty()) {", "  if (true) {", "cache",
+        "BlockHistory.WhatIsOlderIsComparedOnceTheNewestIsGone"),
+    "a batch counts lines, not answers": (
+        "src/gateway/batch_run.cc", "return prepared ? static_cast<std::size_t>(prepared->request.sampling.n) : 1;", "return 1;", "gateway",
+        "BatchRunTest.TheWindowCountsEveryChoice"),
+    "a request with many choices takes one place": (
+        "src/gateway/key_quota.cc", "  tenant.running += count;\n", "", "gateway", "KeyQuotaTest.EveryChoiceTakesAPlace"),
+    "each choice has the reply's whole bound": (
+        "src/gateway/generation_reply.cc", "if (reply_.waiting_bytes_ > ", "if (waiting_.bytes() > ", "gateway",
+        "GenerationReplyTest.ChoicesShareTheBoundOfWhatWaits"),
     "what had to go was never there": (
         "src/cache/block_history.cc", "  evicted_[place_of(key)] = key;\n", "", "cache", "BlockHistory.TellsWhy"),
     "blocks without memory are given again": (

@@ -2,6 +2,7 @@
 // blocks that are published and evicted by hand.
 #include "cache/block_history.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <utility>
 #include <vector>
@@ -51,7 +52,10 @@ TEST(BlockHistory, TellsWhy) {
 
   // The same text under another root.
   const BlockKey foreign = root_key({.layout = "", .weights = "", .salt = "b"});
-  EXPECT_EQ(history.explain(Block(foreign, 0, 10).entry()).miss, Miss::kOtherScope);
+  const BlockHistory::Reason there = history.explain(Block(foreign, 0, 10).entry());
+  EXPECT_EQ(there.miss, Miss::kNotStored);
+  EXPECT_TRUE(there.other_scope);
+  EXPECT_FALSE(history.explain(other.entry()).other_scope);
 
   history.evicted(second.key);
   EXPECT_EQ(history.explain(second.entry()).miss, Miss::kEvicted);
@@ -81,6 +85,68 @@ TEST(BlockHistory, TheNewestOfWhatGoesOnIsCompared) {
   EXPECT_EQ(history.explain(wanted.entry()).miss, Miss::kDifferent);
   history.evicted(young.key);
   EXPECT_EQ(history.explain(wanted.entry()).miss, Miss::kNotStored);
+}
+
+TEST(BlockHistory, WhatIsOlderIsComparedOnceTheNewestIsGone) {
+  BlockHistory history;
+  const BlockKey root = root_key({});
+  const Block old(root, 0, 10);
+  const Block young(root, 0, 300);
+  history.published(old.entry());
+  history.published(young.entry());
+  Block wanted = old;
+  wanted.tokens[5] = 1;
+  wanted.key = next_key(root, wanted.tokens);
+  wanted.content = content_of(0, wanted.tokens);
+  history.evicted(young.key);
+  EXPECT_EQ(history.explain(wanted.entry()).miss, Miss::kDifferent);
+  EXPECT_EQ(history.explain(wanted.entry()).tokens, 5U);
+}
+
+// Or whoever may ask could read what others wrote, a token a guess.
+TEST(BlockHistory, WhatOthersStoreChangesNoClientsReason) {
+  const BlockKey asking = root_key({.layout = "", .weights = "", .salt = "a"});
+  const BlockKey victim = root_key({.layout = "", .weights = "", .salt = "b"});
+  const auto block = [](const BlockKey& root, TokenId last) {
+    Block out(root, 0, 1);
+    std::ranges::fill(out.tokens, TokenId{1});
+    out.tokens.back() = last;
+    out.content = content_of(0, out.tokens);
+    out.key = next_key(root, out.tokens);
+    return out;
+  };
+  BlockHistory alone;
+  alone.published(block(asking, 5).entry());
+  BlockHistory together;
+  together.published(block(asking, 5).entry());
+  together.published(block(victim, 9).entry());
+  for (const TokenId guess : {TokenId{9}, TokenId{8}}) {
+    const BlockHistory::Reason reason = together.explain(block(asking, guess).entry());
+    EXPECT_EQ(reason.miss, alone.explain(block(asking, guess).entry()).miss);
+    EXPECT_EQ(reason.miss, Miss::kDifferent);
+    EXPECT_EQ(reason.tokens, 127U);
+    EXPECT_EQ(reason.other_scope, guess == 9);
+  }
+}
+
+TEST(BlockHistory, RemembersABoundedNumberOfBlocksThatAreGone) {
+  constexpr std::size_t kEvicted = 8;
+  BlockHistory history(kEvicted);
+  const BlockKey root = root_key({});
+  std::vector<Block> gone;
+  std::size_t told = 0;
+  for (TokenId i = 0; i < 100; ++i) {
+    gone.emplace_back(root, 0, 200 * i);
+    history.published(gone.back().entry());
+    history.evicted(gone.back().key);
+    EXPECT_EQ(history.explain(gone.back().entry()).miss, Miss::kEvicted);  // the newest always
+  }
+  for (const Block& one : gone) {
+    told += history.explain(one.entry()).miss == Miss::kEvicted ? 1U : 0U;
+  }
+  EXPECT_GT(told, 1U);
+  EXPECT_LE(told, kEvicted);
+  EXPECT_EQ(history.known(), 0U);
 }
 
 }  // namespace

@@ -67,7 +67,10 @@ DraftBudget::Order DraftBudget::choose(std::span<const std::uint8_t> drafts,
   if (!ranked.empty() && cost_.measured()) {
     const Budget best = choose_budget(ranked, rows, cost_);
     if (!best.fixed) {
-      order.budget = best.drafts;
+      // Trust moves by what is verified alone: a trial that verified nothing would find nothing
+      // out.
+      const bool judges = load.trial_left > 0 && !pays(load);
+      order.budget = judges ? std::max(best.drafts, rows) : best.drafts;
     }
     double tokens = static_cast<double>(rows);
     for (std::size_t i = 0; i < best.drafts; ++i) {
@@ -83,11 +86,15 @@ DraftBudget::Order DraftBudget::choose(std::span<const std::uint8_t> drafts,
           load.gain ? *load.gain + kGainStep * (with / without - *load.gain) : with / without;
     }
   }
-  order.drafts = this->drafts(load);
+  order.drafts = DraftBudget::drafts(load);
   return order;
 }
 
-bool DraftBudget::drafts(const Load& load) const {
+bool DraftBudget::pays(const Load& load) {
+  return !load.gain || *load.gain >= 1.0;
+}
+
+bool DraftBudget::drafts(const Load& load) {
   // What is not known yet comes first.
   if (load.steps[1] < kTrial) {
     return true;
@@ -95,8 +102,7 @@ bool DraftBudget::drafts(const Load& load) const {
   if (load.steps[0] < kTrial) {
     return false;
   }
-  const bool pays = !load.gain || *load.gain >= 1.0;
-  return load.trial_left > 0 ? !pays : pays;
+  return load.trial_left > 0 ? !pays(load) : pays(load);
 }
 
 void DraftBudget::observe_row(std::span<const float> logits,
@@ -132,6 +138,9 @@ void DraftBudget::observe_step(const StepFacts& facts) {
     cost_.observe_sampler(rows, seconds(facts.sampler));
   } else {
     plain_sampler_.observe(rows, seconds(facts.sampler));
+    // What was seen before counts less beside what the next trial sees.
+    trust_.value *= 1.0 - kTrustStep;
+    trust_.weight *= 1.0 - kTrustStep;
   }
   std::size_t& known = load.steps[facts.drafted ? 1 : 0];
   known = std::min(known + 1, kTrial);

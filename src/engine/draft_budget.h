@@ -18,8 +18,8 @@ namespace galley::engine {
 // next step verifies, and whether it drafts at all (spec runtime 3). The budget comes from the
 // confidences that the host knows, those of the drafts before the ones it cuts; what a step takes
 // is learnt from those that are run. Where no budget beats a step without drafter, rows are
-// without, but for a few steps now and then that tell whether that is still so. A plain value:
-// times come in as numbers.
+// without, but for a few steps now and then that tell whether that is still so: these verify a
+// draft a row, whatever is thought of it. A plain value: times come in as numbers.
 class DraftBudget {
  public:
   // Steps that an opinion needs, and that a trial takes.
@@ -76,7 +76,8 @@ class DraftBudget {
   [[nodiscard]] static std::size_t load_of(std::size_t rows);
   [[nodiscard]] std::vector<RankedDraft> expected(std::span<const std::uint8_t> drafts,
                                                   std::span<const float> logits) const;
-  [[nodiscard]] bool drafts(const Load& load) const;
+  [[nodiscard]] static bool pays(const Load& load);  // as far as is known
+  [[nodiscard]] static bool drafts(const Load& load);
 
   std::size_t gamma_;
   StepCost cost_ = StepCost::learning();  // its sampler drafts

@@ -24,6 +24,7 @@ struct Machine {
   std::vector<double> chances;  // of a row's drafts, one after the other: [rows]
   double told = 1.0;            // the drafter's confidences are chance^told
   bool confident = true;        // there are confidences
+  std::optional<double> says;   // the drafter's confidences are this, whatever the chance
 };
 
 struct Outcome {
@@ -50,7 +51,7 @@ Outcome simulate(DraftBudget* budget, const Machine& machine, int steps, bool dr
   std::vector<float> known(rows * kGamma, std::numeric_limits<float>::quiet_NaN());
   std::vector<float> told = known;
   for (std::size_t i = 0; machine.confident && i < told.size(); ++i) {
-    told[i] = logit(std::pow(machine.chances[i / kGamma], machine.told));
+    told[i] = logit(machine.says.value_or(std::pow(machine.chances[i / kGamma], machine.told)));
   }
   for (int i = 0; i < steps; ++i) {
     const std::vector<std::uint8_t> there(rows, have ? kGamma : 0);
@@ -180,6 +181,30 @@ TEST(DraftBudgetTest, NoticesWhenDraftsGetBetter) {
   machine.chances = {0.05};
   simulate(&budget, machine, 200);
   EXPECT_LT(simulate(&budget, machine, 1000).drafted, 100);
+}
+
+// Its confidences show nothing: only what is verified does. However long it was trusted before.
+TEST(DraftBudgetTest, ADrafterThatBraggedIsJudgedAnew) {
+  for (const int good_before : {0, 3000}) {
+    Machine machine{.step = microseconds(1000),
+                    .token = microseconds(100),
+                    .drafter = microseconds(100),
+                    .chances = {0.9},
+                    .says = 0.9};
+    DraftBudget budget(kGamma);
+    simulate(&budget, machine, good_before);
+    machine.chances = {0.03};
+    EXPECT_LT(simulate(&budget, machine, 3000).drafted, 400);
+    machine.chances = {0.9};
+    constexpr int kOneTrial = static_cast<int>(DraftBudget::kTrialEvery + 2 * DraftBudget::kTrial);
+    simulate(&budget, machine, kOneTrial);
+    const Outcome after = simulate(&budget, machine, 100);
+    EXPECT_GT(after.drafted, 90);  // all but a trial
+    EXPECT_GT(after.verified, 300);
+    machine.chances = {0.03};
+    simulate(&budget, machine, 400);
+    EXPECT_LT(simulate(&budget, machine, 1200).drafted, 100);
+  }
 }
 
 TEST(DraftBudgetTest, EachLoadHasItsOwnOpinion) {

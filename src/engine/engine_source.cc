@@ -47,8 +47,9 @@ std::size_t mib(std::size_t bytes) {
   return ceil_div(bytes, std::size_t{1} << 20U);
 }
 
-// What all of it may take, once every block, window and scratch buffer is in use. Mapped weights
-// can leave memory again and do not count.
+// What blocks, windows and the buffers of a step's forward may take, once all of them are in use.
+// Left out: mapped weights, which can leave memory again; what the kernels' threads, the sampler,
+// the tokenizer, requests that wait and the cache's own tables take, which is small beside them.
 Result<void> check_memory(const model::Network& network,
                           const SchedulerOptions& scheduler,
                           const EngineOptions& options) {
@@ -201,6 +202,13 @@ Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> EngineSource::sta
     GALLEY_CHECK_OK(check_generation(generation,
                                      static_cast<std::size_t>(network_->plan().config.vocabulary),
                                      context_tokens()));
+  }
+  // Trying again would never help.
+  if (generations.size() > options_.slots + options_.waiting_max) {
+    return fail(Code::kInvalidArgument,
+                fmt::format("{} answers to one request are more than the {} that run and wait here",
+                            generations.size(), options_.slots + options_.waiting_max),
+                "n");
   }
   std::vector<std::unique_ptr<recipe::ActiveGeneration>> handles;
   {

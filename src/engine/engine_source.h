@@ -62,7 +62,8 @@ class EngineSource final : public recipe::TokenSource {
 
   Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
                                                           recipe::TokenSink& sink) override;
-  // They come to the loop together, so their prompt is computed once.
+  // They come to the loop together, so their prompt is computed once. Error besides those of
+  // start(): kInvalidArgument, `n`, for more than can run and wait at any time.
   Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> start_choices(
       std::vector<recipe::Generation> generations,
       std::span<recipe::TokenSink* const> sinks) override;

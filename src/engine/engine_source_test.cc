@@ -505,6 +505,12 @@ TEST(EngineSource, EveryWayToEndIsTold) {
     sinks.push_back(std::make_unique<Sink>());
     active.push_back(crowd.source->start(generation, *sinks.back()).value());
   }
+  const std::vector<recipe::Generation> many(5, generation);
+  const std::vector<recipe::TokenSink*> nobody(5, &refused);
+  const auto never = crowd.source->start_choices(many, nobody);
+  ASSERT_FALSE(never);
+  EXPECT_EQ(never.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(never.error().where, "n");
   const auto fifth = crowd.source->start(generation, refused);
   ASSERT_FALSE(fifth);
   EXPECT_EQ(fifth.error().code, Code::kOverloaded);

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
-#include "engine/calibration.h"
-#include "engine/speculation.h"
+#include "engine/step_drafts.h"
 
 namespace galley::engine {
 
@@ -157,25 +155,16 @@ Result<NetworkDevice::Buffers> NetworkDevice::buffers(std::span<const cache::Blo
 
 // Of the step's rows: how many of its drafts each verifies.
 std::vector<std::uint8_t> NetworkDevice::verify_lengths(const StepPlan& plan) {
-  const auto gamma = static_cast<std::size_t>(drafts_);
-  std::vector<std::uint8_t> drafts(plan.rows.size());
-  std::vector<float> confidences(plan.rows.size() * gamma, std::numeric_limits<float>::quiet_NaN());
+  std::vector<RowDrafts> drafts(plan.rows.size());
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
     const PlannedRow& row = plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
-    if (slot.generation != row.generation || slot.done || row.feed > 0) {
-      continue;
-    }
-    slot.drafts_there = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
-                                  static_cast<std::ptrdiff_t>(slot.left() - 1)});
-    drafts[i] = static_cast<std::uint8_t>(slot.drafts_there);
-    for (std::size_t k = 0; plan.budget && k < slot.confidences.size(); ++k) {
-      confidences[i * gamma + k] =
-          static_cast<float>(confidence(slot.confidences[k], plan.temperatures[k]));
+    if (slot.generation == row.generation && !slot.done && row.feed == 0) {
+      drafts[i] = drafts_of(row, slot.drafts.size(), slot.left(), slot.confidences);
+      slot.drafts_there = static_cast<std::int64_t>(drafts[i].count);
     }
   }
-  return engine::verify_lengths({.gamma = gamma, .confidences = confidences, .drafts = drafts},
-                                plan.budget);
+  return engine::verify_lengths(plan, static_cast<std::size_t>(drafts_), drafts);
 }
 
 void NetworkDevice::forward(Step& step) {
@@ -247,7 +236,7 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
     if (slot.generation == row.generation && slot.failure) {
       settled.error = std::exchange(slot.failure, std::nullopt);
     } else if (row.fork_of && slot.generation == row.generation && !slot.part) {
-      settled.error = lost_prompt();
+      settled.lost = true;
       slot.done = true;
     } else if (runs && !step.result) {
       settled.error = step.result.error();

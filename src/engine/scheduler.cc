@@ -221,7 +221,7 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   Flight flight{.id = plan.id, .drafts = plan.drafts};
   flight.rows.reserve(plan.rows.size());
   for (const PlannedRow& row : plan.rows) {
-    flight.rows.push_back({row.slot, row.generation, row.feed, row.draws});
+    flight.rows.push_back({row.slot, row.generation, row.feed, row.draws, row.fork_of.has_value()});
   }
   ++next_step_;
   ++stats_.steps;
@@ -258,9 +258,11 @@ void Scheduler::plan_rows(StepPlan& plan, TimeNs now) {
   }
   std::int64_t budget =
       plan.rows.empty() ? options_.prefill_tokens : options_.prefill_tokens_beside;
-  for (Request* const request : running_) {
-    if (request->prefills() && (budget >= kBlockTokens || plan.rows.empty())) {
-      budget -= plan_chunk(*request, budget, plan);
+  // The last chunk of a prompt adds those that fork from it to the list's end.
+  for (std::size_t i = 0, count = running_.size(); i < count; ++i) {
+    Request& request = *running_[i];
+    if (request.prefills() && (budget >= kBlockTokens || plan.rows.empty())) {
+      budget -= plan_chunk(request, budget, plan);
     }
   }
   // Who runs and lacks a block gets the next one, not somebody new.
@@ -424,7 +426,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
   };
   if (begin == 0) {  // all of it would be computed again
     if (hit > 0 && !miss) {
-      miss = Missed{.told = {.reason = recipe::MissReason::kTooShort},
+      miss = Missed{.told = {.reason = recipe::MissReason::kTooShort, .token = hit},
                     .counted = &SchedulerStats::misses_too_short};
     }
     give_back();
@@ -484,22 +486,24 @@ cache::BlockHistory::Entry Scheduler::entry(Request& request, std::size_t block)
           .tokens = request.block_tokens(block)};
 }
 
-// Why the prompt's `block` was not found. Who else has it is no client's business.
+// Why the prompt's `block` was not found. Who else has it is no client's business, and is only
+// counted.
 Scheduler::Missed Scheduler::explain(Request& request, std::size_t block) const {
   const cache::BlockHistory::Reason reason = history_.explain(entry(request, block));
   const auto token = static_cast<std::int64_t>(block * kBlockTokens + reason.tokens);
+  const auto counted = [&](std::int64_t SchedulerStats::* own) {
+    return reason.other_scope ? &SchedulerStats::misses_other_scope : own;
+  };
   using recipe::MissReason;
   switch (reason.miss) {
     case cache::Miss::kDifferent:
-      return {{MissReason::kDifferent, token}, &SchedulerStats::misses_different};
+      return {{MissReason::kDifferent, token}, counted(&SchedulerStats::misses_different)};
     case cache::Miss::kEvicted:
       return {{MissReason::kEvicted, token}, &SchedulerStats::misses_evicted};
-    case cache::Miss::kOtherScope:
-      return {{MissReason::kNotStored, token}, &SchedulerStats::misses_other_scope};
     case cache::Miss::kNotStored:
       break;
   }
-  return {{MissReason::kNotStored, token}, &SchedulerStats::misses_not_stored};
+  return {{MissReason::kNotStored, token}, counted(&SchedulerStats::misses_not_stored)};
 }
 
 Scheduler::Slot& Scheduler::take_slot(Request& request) {
@@ -584,26 +588,34 @@ bool Scheduler::fork(Request& follower, const Request& leader, StepPlan& plan) {
                          .blocks = follower.blocks,
                          .begin = follower.prompt(),
                          .write_floor = static_cast<std::int64_t>(shared) * kBlockTokens});
-  follower.started = true;
-  outputs_.push_back({.request = follower.id,
-                      .started = recipe::Started{.prompt_tokens = follower.prompt(),
-                                                 .cached_tokens = follower.prompt()}});
   return true;
 }
 
-// They wait like anybody, but the first of them may lead the others.
+// It has not run: who computed its prompt failed, which is nothing of its own. Waits like anybody,
+// in its place by arrival, and pays for what it computes.
+void Scheduler::begin_anew(Request& lost) {
+  take_back(lost);
+  lost.charged = 0;
+  erase_one(running_, &lost);
+  waiting_.push_back(&lost);
+}
+
+// They wait like anybody, but the first of the best class may lead the others: nobody waits for one
+// that is served later.
 void Scheduler::release_followers(Request& leader) {
-  Request* first = nullptr;
-  for (Request* const follower : std::exchange(leader.followers, {})) {
-    follower->leader = first;
-    if (first != nullptr) {
-      first->followers.push_back(follower);
-      continue;
-    }
-    first = follower;
-    --following_;
-    waiting_.push_back(first);
+  std::vector<Request*> left = std::exchange(leader.followers, {});
+  if (left.empty()) {
+    return;
   }
+  Request* const first = *std::ranges::min_element(left, {}, &Request::priority);
+  erase_one(left, first);
+  for (Request* const follower : left) {
+    follower->leader = first;
+  }
+  first->leader = nullptr;
+  first->followers = std::move(left);
+  --following_;
+  waiting_.push_back(first);
 }
 
 // What running requests will probably need soon. How long an answer still gets does not depend much
@@ -690,9 +702,28 @@ Result<void> Scheduler::settle_row(Request& request,
     end(request, {.tokens = row.tokens, .logprobs = row.logprobs, .error = row.error});
     return {};
   }
+  if (row.lost) {
+    if (!planned.forks) {
+      return fail(Code::kInternal,
+                  fmt::format("the device lost slot {} in step {}, which is no fork",
+                              planned.slot.value(), settled_.value()));
+    }
+    begin_anew(request);
+    return {};
+  }
   if (planned.draws && row.tokens.empty() && !row.finish) {
     return fail(Code::kInternal, fmt::format("the device drew nothing for slot {} in step {}",
                                              planned.slot.value(), settled_.value()));
+  }
+  const auto confidences = std::ssize(row.confidences);
+  if (row.drafts_accepted < 0 || row.drafts_accepted > row.drafts_verified ||
+      row.drafts_verified > options_.drafts ||
+      (confidences != 0 && confidences != options_.drafts)) {
+    return fail(Code::kInternal,
+                fmt::format("the device tells of {} drafts accepted of {} verified and of {} "
+                            "confidences for slot {} in step {}, where {} drafts are the most",
+                            row.drafts_accepted, row.drafts_verified, confidences,
+                            planned.slot.value(), settled_.value(), options_.drafts));
   }
   const std::int64_t answered = std::ssize(row.tokens);
   request.settled += planned.feed > 0 ? planned.feed : answered;
@@ -704,6 +735,13 @@ Result<void> Scheduler::settle_row(Request& request,
   tenant_of(request).served += kAnsweredWeight * static_cast<double>(answered);
   request.charged += answered;
   publish(request, std::min(request.settled, std::ssize(request.tokens)));
+  // A fork was found in the cache once it has got there.
+  if (planned.forks) {
+    request.started = true;
+    outputs_.push_back({.request = request.id,
+                        .started = recipe::Started{.prompt_tokens = request.prompt(),
+                                                   .cached_tokens = request.prompt()}});
+  }
   // The last drafts of an answer are cut off by its end, which says nothing about them.
   if (planned.draws && !row.finish) {
     draft_budget_.observe_row(request.confidences, static_cast<std::size_t>(row.drafts_verified),

@@ -65,7 +65,7 @@ struct SchedulerStats {
   std::int64_t misses_not_stored{};
   std::int64_t misses_different{};
   std::int64_t misses_evicted{};
-  std::int64_t misses_other_scope{};  // another tenant or user has it
+  std::int64_t misses_other_scope{};  // another tenant or user has it, whatever the client is told
   std::int64_t misses_too_short{};    // what was found would be computed again
   std::int64_t hit_tokens{};       // not fed, of admissions: again when a preempted one comes back
   std::int64_t prefill_tokens{};   // fed, likewise
@@ -146,6 +146,7 @@ class Scheduler {
     std::uint32_t generation{};
     std::int64_t feed{};
     bool draws{};
+    bool forks{};
   };
   struct Flight {
     StepId id;
@@ -185,6 +186,7 @@ class Scheduler {
   [[nodiscard]] Missed explain(Request& request, std::size_t block) const;
   Slot& take_slot(Request& request);
 
+  void begin_anew(Request& lost);
   [[nodiscard]] Result<void> settle_row(Request& request,
                                         const FlightRow& planned,
                                         const SettledRow& row);

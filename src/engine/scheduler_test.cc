@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace galley::engine {
 namespace {
@@ -30,6 +32,29 @@ StepResult result_of(const StepPlan& plan) {
   return out;
 }
 
+// What a request of one token is told first; it is over then.
+recipe::Started started_of(Scheduler& scheduler,
+                           std::vector<TokenId> prompt,
+                           const cache::BlockKey& root = {}) {
+  auto request = std::make_shared<EngineRequest>();
+  request->generation.prompt = std::move(prompt);
+  request->generation.max_tokens = 1;
+  EXPECT_TRUE(scheduler.submit(std::move(request), root, Priority::kInteractive, {}));
+  while (const auto plan = scheduler.plan({})) {
+    StepResult result = result_of(*plan);
+    for (SettledRow& row : result.rows) {
+      if (!row.tokens.empty()) {
+        row.finish = recipe::SourceFinish::kLength;
+      }
+    }
+    EXPECT_TRUE(scheduler.settle(result));
+    scheduler.reclaim();
+  }
+  const std::vector<Output> outputs = scheduler.take_outputs();
+  EXPECT_TRUE(!outputs.empty() && outputs.front().started);
+  return outputs.front().started.value_or(recipe::Started());
+}
+
 TEST(Scheduler, RefusesWhatCouldNeverRunAndWhatIsTooMuch) {
   Scheduler scheduler({.slots = 1, .blocks = 2, .context_tokens = 1000, .waiting_max = 2});
   EXPECT_EQ(submit(scheduler, 0, 1).error().code, Code::kInvalidArgument);
@@ -53,6 +78,130 @@ TEST(Scheduler, ResultsOutOfTurnAreAnError) {
   EXPECT_EQ(scheduler.settle(wrong).error().code, Code::kInternal);
   EXPECT_TRUE(scheduler.settle(result_of(*plan)));
   EXPECT_EQ(scheduler.settle(result_of(*plan)).error().code, Code::kInternal);
+}
+
+TEST(Scheduler, ResultsThatCannotBeAreAnError) {
+  const auto settled_with = [](auto change) {
+    Scheduler scheduler({.slots = 1, .blocks = 2, .context_tokens = 100, .drafts = 2});
+    EXPECT_TRUE(submit(scheduler, 5, 50));
+    StepResult result = result_of(*scheduler.plan({}));
+    change(result.rows[0]);
+    return scheduler.settle(result);
+  };
+  EXPECT_TRUE(settled_with([](SettledRow&) {}));
+  EXPECT_TRUE(settled_with([](SettledRow& row) { row.confidences = {0.5F, 0.5F}; }));
+  EXPECT_TRUE(settled_with([](SettledRow& row) { row.drafts_verified = 2; }));
+  const auto code = [&](auto change) { return settled_with(change).error().code; };
+  EXPECT_EQ(code([](SettledRow& row) { row.confidences = {0.5F}; }), Code::kInternal);
+  EXPECT_EQ(code([](SettledRow& row) { row.confidences.resize(3); }), Code::kInternal);
+  EXPECT_EQ(code([](SettledRow& row) { row.drafts_verified = 3; }), Code::kInternal);
+  EXPECT_EQ(code([](SettledRow& row) { row.drafts_accepted = -1; }), Code::kInternal);
+  EXPECT_EQ(code([](SettledRow& row) {
+              row.drafts_verified = 1;
+              row.drafts_accepted = 2;
+            }),
+            Code::kInternal);
+}
+
+// A whole hit that lies where windows have to be rebuilt is none, and says how long it was.
+TEST(Scheduler, AHitThatWouldBeComputedAgainIsTooShort) {
+  Scheduler scheduler({.slots = 1,
+                       .blocks = 8,
+                       .context_tokens = 900,
+                       .hit = {.keep_tokens = 1, .replay_tokens = 300}});
+  const std::vector<TokenId> prompt(300, TokenId{7});
+  EXPECT_EQ(started_of(scheduler, prompt).cache_miss->reason, recipe::MissReason::kNotStored);
+  const recipe::Started again = started_of(scheduler, prompt);
+  EXPECT_EQ(again.cached_tokens, 0);
+  ASSERT_TRUE(again.cache_miss);
+  EXPECT_EQ(again.cache_miss->reason, recipe::MissReason::kTooShort);
+  EXPECT_EQ(again.cache_miss->token, 256);
+  EXPECT_EQ(scheduler.stats().misses_too_short, 1);
+}
+
+// Or whoever may ask could read what others wrote, a token a guess.
+TEST(Scheduler, WhatOthersStoreChangesNoClientsReason) {
+  Scheduler scheduler({.slots = 1, .blocks = 16, .context_tokens = 900});
+  const auto root = [](const char* tenant) {
+    return cache::root_key({.layout = "", .weights = "", .salt = tenant});
+  };
+  const auto prompt = [](TokenId last_of_block) {
+    std::vector<TokenId> out(130, TokenId{1});
+    out[127] = last_of_block;
+    return out;
+  };
+  started_of(scheduler, prompt(5), root("asking"));
+  started_of(scheduler, prompt(9), root("victim"));
+  for (const TokenId guess : {TokenId{8}, TokenId{9}}) {
+    const auto miss = started_of(scheduler, prompt(guess), root("asking")).cache_miss;
+    ASSERT_TRUE(miss);
+    EXPECT_EQ(miss->reason, recipe::MissReason::kDifferent);
+    EXPECT_EQ(miss->token, 127);
+  }
+  EXPECT_EQ(scheduler.stats().misses_different, 1);
+  EXPECT_EQ(scheduler.stats().misses_other_scope, 1);
+}
+
+// Who follows is not held up by one that is served later.
+TEST(Scheduler, TheBestOfThoseThatFollowLeadsNext) {
+  Scheduler scheduler({.slots = 1, .blocks = 8, .context_tokens = 900});
+  const auto add = [&](Priority priority, std::int64_t tokens) {
+    return scheduler.submit(request(200, tokens), {}, priority, {}).value();
+  };
+  const RequestId leader = add(Priority::kInteractive, 1);
+  add(Priority::kBatch, 2);
+  add(Priority::kAgent, 3);
+  add(Priority::kInteractive, 4);
+  add(Priority::kInteractive, 5);
+  EXPECT_EQ(scheduler.waiting(), 5U);
+  scheduler.cancel(leader);
+  EXPECT_EQ(scheduler.waiting(), 4U);
+  const auto plan = scheduler.plan({});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->starts.front().request->generation.max_tokens, 4);
+  EXPECT_EQ(scheduler.waiting(), 3U);
+}
+
+// Who shares the prompt of one that fails computes it on its own.
+TEST(Scheduler, AForkWhoseLeaderFailedBeginsAnew) {
+  Scheduler scheduler({.slots = 2, .blocks = 8, .context_tokens = 900});
+  const auto leader = submit(scheduler, 200, 4);
+  const auto follower = submit(scheduler, 200, 4);
+  ASSERT_TRUE(leader && follower);
+  auto plan = scheduler.plan({});
+  ASSERT_EQ(plan->rows.size(), 2U);
+  ASSERT_TRUE(plan->rows[1].fork_of);
+  StepResult result = result_of(*plan);
+  for (SettledRow& row : result.rows) {
+    row.tokens.clear();
+  }
+  result.rows[0].error = Error{.code = Code::kInternal, .what = "not finite"};
+  result.rows[1].lost = true;
+  ASSERT_TRUE(scheduler.settle(result));
+  scheduler.reclaim();
+  auto outputs = scheduler.take_outputs();
+  ASSERT_EQ(outputs.size(), 2U);  // the leader's
+  EXPECT_EQ(outputs[1].request, *leader);
+  EXPECT_TRUE(outputs[1].error);
+  EXPECT_EQ(scheduler.waiting(), 1U);
+
+  plan = scheduler.plan({});
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->rows.size(), 1U);
+  EXPECT_FALSE(plan->rows[0].fork_of);
+  EXPECT_EQ(plan->rows[0].feed, 200);
+  ASSERT_TRUE(scheduler.settle(result_of(*plan)));
+  outputs = scheduler.take_outputs();
+  ASSERT_EQ(outputs.size(), 2U);
+  EXPECT_EQ(outputs[0].request, *follower);
+  ASSERT_TRUE(outputs[0].started);
+  EXPECT_EQ(outputs[0].started->cached_tokens, 0);
+  EXPECT_EQ(outputs[1].tokens, std::vector<TokenId>{1});
+  // Nothing but a fork can be lost.
+  plan = scheduler.plan({});
+  StepResult wrong = result_of(*plan);
+  wrong.rows[0].lost = true;
+  EXPECT_EQ(scheduler.settle(wrong).error().code, Code::kInternal);
 }
 
 // Two requests fill the pool and both need a block more; one goes away while a step is waited for.

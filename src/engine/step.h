@@ -58,11 +58,6 @@ struct PlannedRow {
   std::vector<cache::BlockId> blocks;  // added to the slot's table
 };
 
-// What a fork is told when the row whose prompt it shares did not get there.
-[[nodiscard]] inline Error lost_prompt() {
-  return {.code = Code::kUnavailable, .what = "the request that computed this prompt has failed"};
-}
-
 struct StepPlan {
   StepId id;
   std::vector<SlotStart> starts;
@@ -88,6 +83,9 @@ struct SettledRow {
   std::vector<recipe::TokenLogprob> logprobs;  // one a token, where asked for
   std::optional<recipe::SourceFinish> finish;
   std::optional<Error> error;
+  // Of a fork: the row whose prompt it shares did not get there, so it has not run and may begin
+  // anew. Its slot is of no use until it is started again.
+  bool lost = false;
   int drafts{};  // there were for it
   int drafts_verified{};
   int drafts_accepted{};

@@ -114,26 +114,42 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  [[nodiscard]] std::size_t under_way() const { return open_.size(); }
+  // Generations: as many of a line as it asks for choices.
+  [[nodiscard]] std::size_t under_way() const { return under_way_; }
   [[nodiscard]] const BatchFigures& figures() const { return figures_; }
 
-  void start(const BatchEntry& entry) {
+  // One that is read, and has not begun.
+  struct Line {
+    const BatchEntry* entry = nullptr;
+    recipe::Protocol protocol{};
+    Result<Prepared> prepared;
+
+    [[nodiscard]] std::size_t generations() const {
+      return prepared ? static_cast<std::size_t>(prepared->request.sampling.n) : 1;
+    }
+  };
+  [[nodiscard]] Line read(const BatchEntry& entry) const {
     BatchRequest request = parse_batch_line(entry.text);
-    const recipe::Compat compat = context_.codec.options().compat;
-    const auto exchange = std::make_shared<BatchExchange>(tasks_, request.protocol, compat);
-    open_.push_back({&entry, request.protocol, exchange});
     if (request.body && terms_.protocol.value_or(request.protocol) != request.protocol) {
       request.body = fail(Code::kInvalidArgument, "is not the endpoint of the batch", "url");
     }
     auto prepared = request.body
                         ? context_.codec.prepare(request.protocol, *request.body)
                         : Result<Prepared>(std::unexpected(std::move(request.body).error()));
-    if (!prepared) {
-      exchange->respond(error_response(request.protocol, compat, prepared.error()));
+    return {.entry = &entry, .protocol = request.protocol, .prepared = std::move(prepared)};
+  }
+
+  void start(Line line) {
+    const recipe::Compat compat = context_.codec.options().compat;
+    const auto exchange = std::make_shared<BatchExchange>(tasks_, line.protocol, compat);
+    open_.push_back({line.entry, line.protocol, line.generations(), exchange});
+    under_way_ += line.generations();
+    if (!line.prepared) {
+      exchange->respond(error_response(line.protocol, compat, line.prepared.error()));
       return;
     }
-    prepared->generation.tenant = terms_.tenant;
-    GenerationReply::begin(exchange, std::move(*prepared), context_);
+    line.prepared->generation.tenant = terms_.tenant;
+    GenerationReply::begin(exchange, std::move(*line.prepared), context_);
   }
 
   // Waits for something to happen and writes the answers that are there.
@@ -149,6 +165,7 @@ class Run {
       std::swap(open_[i], open_.back());
       const Open ended = std::move(open_.back());
       open_.pop_back();
+      under_way_ -= ended.generations;
       GALLEY_CHECK_OK(finish(ended));
     }
     calls_.progress(figures_);
@@ -159,6 +176,7 @@ class Run {
   struct Open {
     const BatchEntry* entry = nullptr;
     recipe::Protocol protocol{};
+    std::size_t generations{};
     std::shared_ptr<BatchExchange> exchange;  // owners: this, the reply until it ends
   };
 
@@ -207,6 +225,7 @@ class Run {
   BatchFigures figures_;
   Tasks tasks_;  // outlives the exchanges
   std::vector<Open> open_;
+  std::size_t under_way_ = 0;
 };
 
 }  // namespace
@@ -218,14 +237,22 @@ Result<BatchFigures> answer_batch(std::span<const BatchEntry> entries,
                                   const BatchTerms& terms) {
   GALLEY_ASSERT(window > 0);
   Run run(context, calls, terms);
-  while (!entries.empty() || run.under_way() > 0) {
+  std::optional<Run::Line> next;
+  while (next || !entries.empty() || run.under_way() > 0) {
     if (terms.stops && terms.stops()) {
       return fail(Code::kCancelled, "the batch is to stop");
     }
-    while (!entries.empty() && run.under_way() < window &&
+    while ((next || !entries.empty()) && run.under_way() < window &&
            (!terms.may_start || terms.may_start(run.under_way()))) {
-      run.start(entries.front());
-      entries = entries.subspan(1);
+      if (!next) {
+        next = run.read(entries.front());
+        entries = entries.subspan(1);
+      }
+      // One that asks for more than the window begins alone.
+      if (run.under_way() > 0 && run.under_way() + next->generations() > window) {
+        break;
+      }
+      run.start(*std::exchange(next, std::nullopt));
     }
     GALLEY_CHECK_OK(run.work());
   }

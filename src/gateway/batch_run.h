@@ -38,18 +38,20 @@ struct BatchTerms {
   // The only protocol that lines may ask for; a line that asks for another is answered with an
   // error.
   std::optional<recipe::Protocol> protocol;
-  // Whether one more request may begin while so many of this batch are under way; asked again soon.
+  // Whether one more line may begin while so many generations of this batch are under way; asked
+  // again soon.
   std::function<bool(std::size_t under_way)> may_start;
   // Whether to stop: what is under way has no answer then. Asked often.
   std::function<bool()> stops;
 };
 
-// Answers every entry through GenerationReply, as the server would, `window` requests at a time, in
-// whatever order they end. Prompts are made on the calling thread, which also encodes the answers;
-// `context.ids` is used there only. A line that cannot be answered gets its protocol's error
-// object, as the server would send it. Errors: those of `write`, and kUnavailable when the source
-// is not ready any more, which is no fault of the lines that are left; they have no answer then.
-// kCancelled when `terms.stops` says so.
+// Answers every entry through GenerationReply, as the server would, in whatever order they end.
+// `window` generations are under way at most, one for each choice that a line asks for; a line that
+// asks for more begins alone. Prompts are made on the calling thread, which also encodes the
+// answers; `context.ids` is used there only. A line that cannot be answered gets its protocol's
+// error object, as the server would send it. Errors: those of `write`, and kUnavailable when the
+// source is not ready any more, which is no fault of the lines that are left; they have no answer
+// then. kCancelled when `terms.stops` says so.
 [[nodiscard]] Result<BatchFigures> answer_batch(std::span<const BatchEntry> entries,
                                                 const ReplyContext& context,
                                                 std::size_t window,

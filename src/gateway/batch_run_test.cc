@@ -46,6 +46,9 @@ class InstantSource final : public recipe::TokenSource {
     if (failed_) {
       return fail(Code::kUnavailable, "the device is gone");
     }
+    if (live_ >= live_bound) {
+      return fail(Code::kOverloaded, "too many");
+    }
     sink.on_start({.prompt_tokens = 3});
     sink.on_tokens(tokens_of("Hi"), {});
     if (breaks) {
@@ -64,6 +67,7 @@ class InstantSource final : public recipe::TokenSource {
   int fails_at = -1;
   bool breaks = false;
   int live_max = 0;
+  int live_bound = 1000;  // more are refused
 
  private:
   struct Active final : recipe::ActiveGeneration {
@@ -205,6 +209,26 @@ TEST_F(BatchRunTest, KeepsToItsWindowAndReleasesEverything) {
   EXPECT_EQ(source.live(), 0);
   EXPECT_TRUE(answer("", source).empty());
   EXPECT_TRUE(done.has_value());
+}
+
+TEST_F(BatchRunTest, TheWindowCountsEveryChoice) {
+  std::string jsonl;
+  for (int i = 0; i < 12; ++i) {
+    jsonl += line(std::to_string(i), kChat, chat_body(i % 3 == 0 ? "" : R"(, "n": 2)"));
+  }
+  InstantSource source;
+  source.live_bound = 3;  // the window
+  EXPECT_EQ(answer(jsonl, source).size(), 12U);
+  EXPECT_EQ(done->succeeded, 12U);
+  EXPECT_EQ(source.live_max, 3);
+  EXPECT_EQ(source.live(), 0);
+  // A line with more choices than the window runs alone.
+  InstantSource wide;
+  wide.live_bound = 5;
+  jsonl += line("wide", kChat, chat_body(R"(, "n": 5)"));
+  answer(jsonl, wide);
+  EXPECT_EQ(done->succeeded, 13U);
+  EXPECT_EQ(wide.live_max, 5);
 }
 
 TEST_F(BatchRunTest, AnAnswerThatBreaksIsItsLinesError) {

@@ -19,9 +19,9 @@ namespace galley::gateway {
 inline constexpr std::size_t kBatchTurnLines = 256;
 
 struct BatchWorkerOptions {
-  std::size_t window = 4;  // requests of batches under way at once
-  // Whether one more may begin while so many of batches are under way: what interactive requests
-  // leave free. Empty: always.
+  std::size_t window = 4;  // generations of batches under way at once; a line has `n` of them
+  // Whether one more line may begin while so many generations of batches are under way: what
+  // interactive requests leave free. Empty: always.
   std::function<bool(std::size_t under_way)> may_start;
 };
 

@@ -98,10 +98,11 @@ class GenerationReply::Answer final : public recipe::TokenSink {
     reply_.charge(kAnswerTokenWeight * static_cast<std::int64_t>(ids.size()));
     const MutexLock lock(reply_.mutex_);
     if (!reply_.overflowed_) {
+      const std::size_t before = waiting_.bytes();
       waiting_.push_tokens(ids, logprobs);
-      if (waiting_.bytes() > reply_.context_.limits.waiting_bytes_max) {
-        reply_.overflowed_ = true;
-        waiting_.clear();
+      reply_.waiting_bytes_ += waiting_.bytes() - before;
+      if (reply_.waiting_bytes_ > reply_.context_.limits.waiting_bytes_max) {
+        reply_.overflowed_ = true;  // nothing more comes in, and what is there goes soon
       }
       reply_.post_pump();
     }
@@ -119,10 +120,14 @@ class GenerationReply::Answer final : public recipe::TokenSink {
 
   bool take() GALLEY_EXCLUDES(reply_.mutex_) {
     const MutexLock lock(reply_.mutex_);
-    return waiting_.pop(step);
+    const std::size_t before = waiting_.bytes();
+    const bool there = waiting_.pop(step);
+    reply_.waiting_bytes_ -= before - waiting_.bytes();
+    return there;
   }
   void drop() GALLEY_EXCLUDES(reply_.mutex_) {
     const MutexLock lock(reply_.mutex_);
+    reply_.waiting_bytes_ -= waiting_.bytes();
     waiting_.clear();
   }
 

@@ -38,8 +38,9 @@ inline constexpr std::string_view kMissHeader = "x-galley-miss";
 struct ReplyLimits {
   // A stream encodes tokens only while fewer bytes than this wait for the socket.
   std::size_t unsent_bytes_max = std::size_t{64} << 10U;
-  // Tokens that wait behind a slow client; beyond it the client is cut off. Every token that one
-  // reply can have (393,216, each a step of its own) fits, so only logprobs can get there.
+  // Tokens that wait behind a slow client, of all `n` answers together; beyond it the client is cut
+  // off. Every token that one answer can have (393,216, each a step of its own) fits, so a single
+  // one gets there with logprobs only.
   std::size_t waiting_bytes_max = std::size_t{4} << 20U;
 };
 
@@ -127,6 +128,7 @@ class GenerationReply final : public ExchangeListener,
   Mutex mutex_;
   bool overflowed_ GALLEY_GUARDED_BY(mutex_) = false;  // something was dropped
   bool pump_posted_ GALLEY_GUARDED_BY(mutex_) = false;
+  std::size_t waiting_bytes_ GALLEY_GUARDED_BY(mutex_) = 0;  // of all answers
 
   // The connections' thread only.
   recipe::Choices choices_;

@@ -98,6 +98,21 @@ TEST_F(GenerationReplyTest, TellsWhatTheCacheHad) {
   gateway_.source.sink().on_finish(SourceFinish::kStop);
   exchange_->run();
   EXPECT_NE(body().find(kDetails), std::string::npos) << body();
+
+  // The reference does not know why.
+  for (const std::string_view stream : {"", R"(, "stream": true)"}) {
+    exchange_->listener.reset();
+    exchange_ = std::make_shared<FakeExchange>();
+    auto prepared = gateway_.codec->prepare(recipe::Protocol::kChat, chat_body(stream));
+    ASSERT_TRUE(prepared.has_value());
+    prepared->request.compat = recipe::Compat::kRecipe02;
+    GenerationReply::begin(exchange_, std::move(*prepared), gateway_.context());
+    gateway_.source.sink().on_start(started);
+    gateway_.source.sink().on_finish(SourceFinish::kStop);
+    exchange_->run();
+    EXPECT_NE(body().find(R"("prompt_cache_hit_tokens":128)"), std::string::npos) << body();
+    EXPECT_EQ(body().find("\"cache_miss\""), std::string::npos) << body();
+  }
 }
 
 TEST_F(GenerationReplyTest, SeveralChoicesAreOneReply) {
@@ -275,6 +290,36 @@ TEST_F(GenerationReplyTest, AClientThatFallsTooFarBehindIsCutOff) {
   EXPECT_TRUE(exchange_->aborted);
   EXPECT_FALSE(exchange_->ended);
   EXPECT_EQ(gateway_.source.ended(), 1);
+}
+
+TEST_F(GenerationReplyTest, ChoicesShareTheBoundOfWhatWaits) {
+  const std::vector<TokenId> ids = tokens_of("Hi");
+  const std::size_t step_bytes = (ids.size() + 1) * sizeof(TokenId);
+  begin(R"(, "n": 2, "stream": true)",
+        {.unsent_bytes_max = 1, .waiting_bytes_max = 3 * step_bytes});
+  const auto& sinks = gateway_.source.sinks;
+  const auto fill = [&](std::size_t first, std::size_t second) {
+    for (std::size_t i = 0; i < first; ++i) {
+      sinks[0]->on_tokens(ids, {});
+    }
+    for (std::size_t i = 0; i < second; ++i) {
+      sinks[1]->on_tokens(ids, {});
+    }
+    exchange_->run();
+  };
+  sinks[0]->on_start({.prompt_tokens = 10, .cached_tokens = 0});
+  sinks[1]->on_start({.prompt_tokens = 10, .cached_tokens = 10});
+  exchange_->run();  // the first frame fills the socket
+  fill(1, 2);
+  EXPECT_FALSE(exchange_->aborted);
+  for (int i = 0; i < 10; ++i) {
+    exchange_->send_all();  // what was taken counts no more
+  }
+  fill(2, 1);
+  EXPECT_FALSE(exchange_->aborted);
+  fill(1, 1);
+  EXPECT_TRUE(exchange_->aborted);
+  EXPECT_EQ(gateway_.source.ended(), 2);
 }
 
 TEST_F(GenerationReplyTest, TokensOfASourceThatIsFarAheadAreBoundedBeforeTheyAreRead) {

@@ -90,9 +90,32 @@ std::expected<std::unique_ptr<KeyQuota::Place>, KeyQuota::Refusal> KeyQuota::ent
   return std::make_unique<Place>(*this, key.name);
 }
 
-void KeyQuota::leave(const std::string& tenant) {
+std::optional<KeyQuota::Refusal> KeyQuota::add(const std::string& name,
+                                               std::int64_t count,
+                                               std::int64_t together) {
   const MutexLock lock(mutex_);
-  --tenants_.at(tenant).running;
+  Tenant& tenant = tenants_.at(name);
+  if (tenant.concurrency > 0 && together > tenant.concurrency) {
+    return Refusal{
+        {.code = Code::kInvalidArgument,
+         .what = fmt::format("{} answers are more than the {} at once that '{}' may have.",
+                             together, tenant.concurrency, name),
+         .where = "n"},
+        Duration(0)};
+  }
+  if (tenant.concurrency > 0 && tenant.running + count > tenant.concurrency) {
+    return Refusal{{.code = Code::kOverloaded,
+                    .what = fmt::format("The limit of '{}' is reached: {} answers at once.", name,
+                                        tenant.concurrency)},
+                   kPlaceRetryAfter};
+  }
+  tenant.running += count;
+  return std::nullopt;
+}
+
+void KeyQuota::leave(const std::string& tenant, std::int64_t count) {
+  const MutexLock lock(mutex_);
+  tenants_.at(tenant).running -= count;
 }
 
 void KeyQuota::charge(const std::string& tenant, std::int64_t weighted_tokens) {

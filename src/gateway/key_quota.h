@@ -36,29 +36,37 @@ class TokenBucket {
   TimeNs at_;
 };
 
-// Whether a tenant may begin one more generation, by the limits of its key. Any thread.
+// Whether a tenant may begin one more request, by the limits of its key: a request has a place for
+// each generation it begins. Any thread.
 class KeyQuota {
  public:
   explicit KeyQuota(const Clock& clock) : clock_(clock) {}
 
-  // One generation of a tenant, which ends with it.
+  struct Refusal {
+    Error error;           // kOverloaded, names the limit; kInvalidArgument: never possible
+    Duration retry_after;  // when trying again can help; 0: never
+  };
+
+  // The generations of one request of a tenant, which end with it.
   class Place {
    public:
     Place(KeyQuota& quota, std::string tenant) : quota_(quota), tenant_(std::move(tenant)) {}
-    ~Place() { quota_.leave(tenant_); }
+    ~Place() { quota_.leave(tenant_, count_); }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
 
+    // Room for so many generations in place of the one that enter() gave, all or none. Once.
+    [[nodiscard]] std::optional<Refusal> widen(std::int64_t count) {
+      auto refused = quota_.add(tenant_, count - count_, count);
+      count_ = refused ? count_ : count;
+      return refused;
+    }
     void charge(std::int64_t weighted_tokens) { quota_.charge(tenant_, weighted_tokens); }
 
    private:
     KeyQuota& quota_;
     std::string tenant_;
-  };
-
-  struct Refusal {
-    Error error;           // kOverloaded, names the limit
-    Duration retry_after;  // when trying again can help
+    std::int64_t count_ = 1;
   };
 
   // What enter() would say, without entering.
@@ -69,8 +77,11 @@ class KeyQuota {
  private:
   struct Tenant {
     Tenant(const KeyLimits& limits, TimeNs now)
-        : requests(limits.requests_per_minute, now), tokens(limits.tokens_per_minute, now) {}
-    std::int64_t running = 0;
+        : concurrency(limits.concurrency),
+          requests(limits.requests_per_minute, now),
+          tokens(limits.tokens_per_minute, now) {}
+    const std::int64_t concurrency;
+    std::int64_t running = 0;  // generations
     TokenBucket requests;
     TokenBucket tokens;
   };
@@ -79,7 +90,10 @@ class KeyQuota {
   [[nodiscard]] static std::optional<Refusal> refusal(const ApiKey& key,
                                                       const Tenant& tenant,
                                                       TimeNs now);
-  void leave(const std::string& tenant) GALLEY_EXCLUDES(mutex_);
+  [[nodiscard]] std::optional<Refusal> add(const std::string& tenant,
+                                           std::int64_t count,
+                                           std::int64_t together) GALLEY_EXCLUDES(mutex_);
+  void leave(const std::string& tenant, std::int64_t count) GALLEY_EXCLUDES(mutex_);
   void charge(const std::string& tenant, std::int64_t weighted_tokens) GALLEY_EXCLUDES(mutex_);
 
   const Clock& clock_;

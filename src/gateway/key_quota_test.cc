@@ -39,6 +39,31 @@ TEST_F(KeyQuotaTest, PlacesComeBackWhenAnswersEnd) {
   EXPECT_TRUE(quota_.enter(alice).has_value());
 }
 
+TEST_F(KeyQuotaTest, EveryChoiceTakesAPlace) {
+  const ApiKey alice = key("alice", {.concurrency = 4});
+  auto first = quota_.enter(alice);
+  auto second = quota_.enter(alice);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_FALSE((*first)->widen(3));
+  const auto full = (*second)->widen(2);
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->error.code, Code::kOverloaded);
+  EXPECT_EQ(full->retry_after, 1s);
+  EXPECT_FALSE(quota_.enter(alice).has_value());
+  first->reset();  // all three
+  const auto never = (*second)->widen(5);
+  ASSERT_TRUE(never);
+  EXPECT_EQ(never->error.code, Code::kInvalidArgument);
+  EXPECT_EQ(never->error.where, "n");
+  EXPECT_EQ(never->retry_after, 0s);
+  EXPECT_FALSE((*second)->widen(4));
+  EXPECT_FALSE(quota_.enter(alice).has_value());
+  second->reset();
+  auto unbounded = quota_.enter(key("bob", {}));
+  ASSERT_TRUE(unbounded.has_value());
+  EXPECT_FALSE((*unbounded)->widen(16));
+}
+
 TEST_F(KeyQuotaTest, RequestsComeBackWithTime) {
   const ApiKey alice = key("alice", {.requests_per_minute = 30});
   for (int i = 0; i < 30; ++i) {

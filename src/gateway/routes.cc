@@ -321,6 +321,9 @@ Code code_of(int status) {
 // Too much for the limits of a key, with the time after which it is worth trying again.
 HttpResponse refusal(Protocol protocol, Compat compat, const KeyQuota::Refusal& refused) {
   HttpResponse response = error_response(protocol, compat, refused.error);
+  if (refused.retry_after == Duration(0)) {
+    return response;
+  }
   const auto wait = std::chrono::ceil<std::chrono::seconds>(refused.retry_after);
   std::erase_if(response.headers,
                 [](const HttpHeader& header) { return header.name == "retry-after"; });
@@ -613,6 +616,12 @@ void Routes::prepare(Start start, std::optional<recipe::JsonArray> earlier) {
         return prepared;
       },
       [this, exchange, place = std::move(start.place)](Prepared prepared) mutable {
+        if (place != nullptr) {
+          if (const auto refused = place->widen(prepared.request.sampling.n)) {
+            return exchange->respond(
+                refusal(prepared.request.protocol, context_.codec.options().compat, *refused));
+          }
+        }
         const HttpRequest& request = exchange->request();
         prepared.generation.request_id = request.id;
         if (trace_id(request) != "none") {

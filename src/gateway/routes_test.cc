@@ -364,6 +364,17 @@ TEST_F(KeysTest, LimitsOfAKeyHoldUntilItsAnswersEnd) {
   fourth->listener.reset();
 }
 
+TEST_F(KeysTest, ChoicesOfOneRequestCountEach) {
+  const auto wide = begin("one", R"(,"n":2)");
+  EXPECT_EQ(wide->response.status, 400);
+  EXPECT_NE(wide->response.body.find(R"("param":"n")"), std::string::npos) << wide->response.body;
+  EXPECT_EQ(header(wide->response, "retry-after"), "");
+  EXPECT_TRUE(gateway_.source.sinks.empty());
+  const auto first = begin("one");  // the place came back
+  EXPECT_FALSE(first->ended);
+  first->listener.reset();
+}
+
 TEST_F(RoutesTest, PagesAreServedAsTheyAre) {
   EXPECT_EQ(ask("GET", "/").status, 404);
   Routes routes(gateway_.context(), gateway_.metrics, gateway_.log,

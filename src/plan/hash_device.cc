@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <functional>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
-#include "engine/calibration.h"
-#include "engine/speculation.h"
+#include "engine/step_drafts.h"
 
 namespace galley::plan {
 
@@ -294,25 +292,16 @@ void HashDevice::forward(Step& step) {
 }
 
 std::vector<std::uint8_t> HashDevice::verify_lengths(const engine::StepPlan& plan) {
-  const auto gamma = static_cast<std::size_t>(options_.drafts);
-  std::vector<std::uint8_t> drafts(plan.rows.size());
-  std::vector<float> confidences(plan.rows.size() * gamma, std::numeric_limits<float>::quiet_NaN());
+  std::vector<engine::RowDrafts> drafts(plan.rows.size());
   for (std::size_t i = 0; i < plan.rows.size(); ++i) {
     const PlannedRow& row = plan.rows[i];
     Slot& slot = slots_[row.slot.value()];
-    if (slot.generation != row.generation || slot.done || row.feed > 0) {
-      continue;
-    }
-    slot.drafts_there = std::min({std::ssize(slot.drafts), std::ptrdiff_t{row.drafts_max},
-                                  static_cast<std::ptrdiff_t>(slot.left() - 1)});
-    drafts[i] = static_cast<std::uint8_t>(slot.drafts_there);
-    for (std::size_t k = 0; plan.budget && k < slot.confidences.size(); ++k) {
-      confidences[i * gamma + k] =
-          static_cast<float>(engine::confidence(slot.confidences[k], plan.temperatures[k]));
+    if (slot.generation == row.generation && !slot.done && row.feed == 0) {
+      drafts[i] = engine::drafts_of(row, slot.drafts.size(), slot.left(), slot.confidences);
+      slot.drafts_there = static_cast<std::int64_t>(drafts[i].count);
     }
   }
-  return engine::verify_lengths({.gamma = gamma, .confidences = confidences, .drafts = drafts},
-                                plan.budget);
+  return engine::verify_lengths(plan, static_cast<std::size_t>(options_.drafts), drafts);
 }
 
 void HashDevice::feed_prompt(Slot& slot, const PlannedRow& row) {
@@ -414,7 +403,9 @@ void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
       if (row.fork_of && !slot.failed && !plan.dead[i]) {
         fork(slot, slots_[step.plan.rows[*row.fork_of].slot.value()]);
       }
-      if (slot.failed) {
+      if (row.fork_of && slot.failed) {
+        settled.lost = true;
+      } else if (slot.failed) {
         settled.error = Error{.code = Code::kUnavailable, .what = "a row failed"};
       } else if (plan.dead[i]) {
         slot.done = true;
