@@ -48,8 +48,9 @@ class PageBuffer {
   std::span<std::byte> extend(std::size_t bytes) {
     const std::size_t begin = size_;
     resize(size_ + bytes);
-    std::memset(data_.get() + begin, 0, bytes);
-    return this->bytes().subspan(begin);
+    const std::span<std::byte> more = this->bytes().subspan(begin);
+    std::ranges::fill(more, std::byte{0});
+    return more;
   }
   void clear() { size_ = 0; }
 
