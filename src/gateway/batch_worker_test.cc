@@ -289,6 +289,22 @@ TEST_F(BatchWorkerTest, AnswersWithoutRoomFailTheBatch) {
   EXPECT_EQ(batch().status, "failed") << to_json(batch().object);
 }
 
+// The room is that of one answer and a half.
+TEST_F(BatchWorkerTest, AnswersThatHadRoomAreKept) {
+  begin(lines(1), "batch_1");
+  begin(lines(4), "batch_2");
+  EXPECT_TRUE(worker_->turn());
+  const auto answer = static_cast<std::size_t>(
+      store_->file("alice", member_text(batch(), "output_file_id"))->bytes);
+  const std::size_t used = store_->limits().bytes_max - store_->bytes_left();
+  open({.bytes_max = used + answer + answer / 2});
+  EXPECT_TRUE(worker_->turn());
+  const StoredBatch failed = batch("batch_2");
+  EXPECT_EQ(failed.status, "failed");
+  EXPECT_EQ(line_count(failed, "output_file_id"), 1U);
+  EXPECT_EQ(counts(failed), R"({"total":4,"completed":1,"failed":0})");
+}
+
 TEST_F(BatchWorkerTest, RunsOnItsOwn) {
   begin(lines(3));
   ReplyContext context = {.codec = *gateway_.codec,
