@@ -35,6 +35,8 @@ constexpr std::int64_t kSlotsMax = 1024;
 constexpr std::int64_t kRequestsMax = 1'000'000;
 constexpr std::int64_t kTokensMax = 1'000'000;
 constexpr double kRateMax = 1e6;
+constexpr double kRateMin =
+    1e-3;  // a request in a quarter of an hour; far less has no time to come
 constexpr double kGoalMax = 1e9;
 constexpr Duration kProgressInterval = std::chrono::milliseconds(200);
 
@@ -403,7 +405,7 @@ void add_bench(CLI::App& galley, int& exit_code) {
       command->add_option("--concurrency", flags->concurrency, "Under way at once. Default: 8.")
           ->check(integer_in(1, kRequestsMax));
   command->add_option("--rate", flags->rate, "Requests a second, at random times.")
-      ->check(number_above(0, kRateMax))
+      ->check(number_in(kRateMin, kRateMax))
       ->excludes(concurrency);
   command->add_option("--slots", flags->slots, "Requests that are answered at once. Default: 8.")
       ->check(integer_in(1, kSlotsMax))

@@ -66,8 +66,8 @@ class Watched {
  public:
   Watched(const Clock& clock, TimeNs arrival) : clock_(clock), arrival_(arrival) {}
 
-  void feed(std::string_view bytes) {
-    sse_.feed(bytes, [this](std::string_view data) {
+  Result<void> feed(std::string_view bytes) {
+    return sse_.feed(bytes, [this](std::string_view data) {
       const auto part = stream_part(data);
       if (!part) {
         times_.error = times_.error ? times_.error : part.error().what;
@@ -80,6 +80,8 @@ class Watched {
     times_.whole = clock_.now() - arrival_;
     if (!result) {
       times_.error = result.error().what;
+    } else if (!ended_ && !times_.error) {
+      times_.error = broken_off().error().what;
     } else if (!delivered_ && !times_.error) {
       times_.error = "the answer is empty";
     }
@@ -88,6 +90,7 @@ class Watched {
 
  private:
   void note(const StreamPart& part) {
+    ended_ = ended_ || part.ends();
     if (part.delivers()) {
       const TimeNs now = clock_.now();
       if (!delivered_) {
@@ -107,6 +110,7 @@ class Watched {
   const TimeNs arrival_;
   TimeNs last_;
   bool delivered_ = false;
+  bool ended_ = false;
   SseReader sse_;
   RequestTimes times_;
 };
@@ -178,12 +182,14 @@ std::vector<RequestTimes> ask_all(const std::vector<HttpAsk>& asks,
       const TimeNs arrival = arrivals.empty() ? clock.now() : begin + arrivals[next];
       Watched& one = *all.emplace_back(std::make_unique<Watched>(clock, arrival));
       one.times().begun = arrival - begin;
-      client.start(asks[next], {.on_bytes = [&one](std::string_view bytes) { one.feed(bytes); },
-                                .on_end =
-                                    [&one, &ended](Result<void> result) {
-                                      one.end(result);
-                                      ++ended;
-                                    }});
+      HttpAsk ask = asks[next];
+      ask.streams = true;
+      client.start(ask, {.on_bytes = [&one](std::string_view bytes) { return one.feed(bytes); },
+                         .on_end =
+                             [&one, &ended](Result<void> result) {
+                               one.end(result);
+                               ++ended;
+                             }});
     }
     Duration wait = kProgressInterval;
     if (!arrivals.empty() && all.size() < asks.size()) {

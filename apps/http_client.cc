@@ -16,7 +16,7 @@ namespace galley::apps {
 namespace {
 
 constexpr std::size_t kShownBytesMax = 300;  // of an error's body
-constexpr std::size_t kFetchBytesMax = std::size_t{64} << 20U;
+constexpr std::size_t kRefusalBytesMax = std::size_t{64} << 10U;
 constexpr long kConnectMilliseconds = 10'000;
 
 struct Transfer {
@@ -25,6 +25,9 @@ struct Transfer {
   std::string body;  // that is sent
   HttpAnswer answer;
   std::string refusal;  // the body of a status that is no 2xx, its beginning
+  bool streams = false;
+  std::size_t bytes_left = 0;
+  std::optional<Error> broken;  // why we broke it off
   std::array<char, CURL_ERROR_SIZE> reason{};
 
   Transfer() = default;
@@ -41,16 +44,47 @@ struct Transfer {
   }
 };
 
+// What came instead of a stream of events, if something did.
+Result<void> check_stream(const Transfer& transfer) {
+  constexpr std::string_view kEvents = "text/event-stream";
+  const char* type = nullptr;
+  curl_easy_getinfo(transfer.easy, CURLINFO_CONTENT_TYPE, &type);
+  const std::string_view text = type == nullptr ? std::string_view() : std::string_view(type);
+  const bool same = curl_strnequal(text.data(), kEvents.data(), kEvents.size()) != 0;
+  if (text.size() < kEvents.size() || !same) {
+    return fail(Code::kUnavailable,
+                fmt::format("the server answers {} with {} instead of a stream of events",
+                            transfer.status(),
+                            text.empty() ? "no content-type" : quoted(text, kShownBytesMax)));
+  }
+  return {};
+}
+
+Result<void> take_piece(Transfer& transfer, std::string_view piece) {
+  const long status = transfer.status();
+  if (status < 200 || status > 299) {
+    transfer.refusal += piece;
+    return transfer.refusal.size() <= kRefusalBytesMax
+               ? Result<void>()
+               : fail(Code::kUnavailable, fmt::format("the server answers {}", status));
+  }
+  if (transfer.streams) {
+    GALLEY_CHECK_OK(check_stream(transfer));
+  }
+  if (piece.size() > transfer.bytes_left) {
+    return fail(Code::kTooLarge, "the server's reply has no end in sight");
+  }
+  transfer.bytes_left -= piece.size();
+  return transfer.answer.on_bytes(piece);
+}
+
 std::size_t take(char* bytes, std::size_t size, std::size_t count, void* context) {
   auto& transfer = *static_cast<Transfer*>(context);
-  const std::string_view text(bytes, size * count);
-  const long status = transfer.status();
-  if (status >= 200 && status < 300) {
-    transfer.answer.on_bytes(text);
-  } else if (transfer.refusal.size() < kShownBytesMax * 4) {
-    transfer.refusal += text;
+  if (auto taken = take_piece(transfer, {bytes, size * count}); !taken) {
+    transfer.broken = std::move(taken).error();
+    return 0;  // curl ends it then
   }
-  return text.size();
+  return size * count;
 }
 
 // What a server says is wrong, in the form of either protocol.
@@ -77,6 +111,9 @@ Code code_of(long status) {
 }
 
 Result<void> end_of(const Transfer& transfer, CURLcode code) {
+  if (transfer.broken) {
+    return std::unexpected(*transfer.broken);
+  }
   if (code != CURLE_OK) {
     const char* const reason =
         transfer.reason.front() != '\0' ? transfer.reason.data() : curl_easy_strerror(code);
@@ -86,12 +123,13 @@ Result<void> end_of(const Transfer& transfer, CURLcode code) {
     return fail(code_of(status),
                 fmt::format("the server answers {}: {}", status, message_of(transfer.refusal)));
   }
-  return {};
+  return transfer.streams ? check_stream(transfer) : Result<void>();
 }
 
 }  // namespace
 
 struct HttpClient::State {
+  HttpBounds bounds;
   CURLM* multi = curl_multi_init();
   std::list<Transfer> transfers;
   ~State() {
@@ -106,9 +144,10 @@ struct HttpClient::State {
   }
 };
 
-HttpClient::HttpClient() {
+HttpClient::HttpClient(const HttpBounds& bounds) {
   curl_global_init(CURL_GLOBAL_DEFAULT);
   state_ = std::make_unique<State>();
+  state_->bounds = bounds;
 }
 
 HttpClient::~HttpClient() = default;
@@ -118,6 +157,8 @@ void HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
   transfer.easy = curl_easy_init();
   transfer.answer = std::move(answer);
   transfer.body = ask.body;
+  transfer.streams = ask.streams;
+  transfer.bytes_left = state_->bounds.reply_bytes;
   const auto add_header = [&](const std::string& line) {
     transfer.headers = curl_slist_append(transfer.headers, line.c_str());
   };
@@ -131,6 +172,9 @@ void HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers);
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMilliseconds);
+  // Less than a byte a second, so long.
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(state_->bounds.silence.count()));
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer.reason.data());
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &take);
@@ -173,10 +217,15 @@ void HttpClient::stop() {
 Result<std::string> HttpClient::fetch(const HttpAsk& ask) {
   std::string body;
   std::optional<Result<void>> ended;
-  start(ask, {.on_bytes =
-                  [&](std::string_view bytes) {
-                    body += bytes.substr(0, kFetchBytesMax - std::min(kFetchBytesMax, body.size()));
-                  },
+  start(ask, {.on_bytes = [&](std::string_view bytes) -> Result<void> {
+                if (bytes.size() > state_->bounds.fetched_bytes - body.size()) {
+                  return fail(Code::kTooLarge,
+                              fmt::format("the server's reply has more than {} bytes",
+                                          state_->bounds.fetched_bytes));
+                }
+                body += bytes;
+                return {};
+              },
               .on_end = [&](Result<void> result) { ended = std::move(result); }});
   while (!ended) {
     run(std::chrono::milliseconds(200));
@@ -185,14 +234,19 @@ Result<std::string> HttpClient::fetch(const HttpAsk& ask) {
   return body;
 }
 
-void SseReader::feed(std::string_view bytes,
-                     const std::function<void(std::string_view data)>& on_data) {
+Result<void> SseReader::feed(std::string_view bytes,
+                             const std::function<void(std::string_view data)>& on_data) {
   constexpr std::string_view kData = "data:";
   while (!bytes.empty()) {
     const std::size_t end = bytes.find('\n');
-    line_ += bytes.substr(0, end);
+    const std::string_view piece = bytes.substr(0, end);
+    if (line_.size() + data_.size() + piece.size() > kEventBytesMax) {
+      return fail(Code::kTooLarge,
+                  fmt::format("the server sends an event of more than {} bytes", kEventBytesMax));
+    }
+    line_ += piece;
     if (end == std::string_view::npos) {
-      return;
+      return {};
     }
     bytes.remove_prefix(end + 1);
     std::string_view line = line_;
@@ -210,6 +264,7 @@ void SseReader::feed(std::string_view bytes,
     }
     line_.clear();
   }
+  return {};
 }
 
 }  // namespace galley::apps

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -13,17 +14,30 @@
 // What asks servers: `galley chat --url`, `galley bench --url`.
 namespace galley::apps {
 
+// Of a server that may send anything, or nothing: more ends the request with an error.
+struct HttpBounds {
+  // Of one reply. A streamed token is some hundred bytes: a million of them fit.
+  std::size_t reply_bytes = std::size_t{1} << 30U;
+  std::size_t fetched_bytes = std::size_t{64} << 20U;  // of one that is kept whole
+  // Without a byte. Long: a server that reads a long prompt may be silent as long.
+  std::chrono::seconds silence{900};
+};
+// Of one event, and of one line of it.
+inline constexpr std::size_t kEventBytesMax = std::size_t{16} << 20U;
+
 struct HttpAsk {
   std::string url;
-  std::string body;  // JSON to POST; empty: GET
-  Secret key;        // empty: none is sent
+  std::string body;      // JSON to POST; empty: GET
+  Secret key;            // empty: none is sent
+  bool streams = false;  // only a stream of events is an answer
 };
 
 // One answer as it comes. Called on the client's thread.
 struct HttpAnswer {
-  // A piece of the body of a 2xx.
-  std::function<void(std::string_view bytes)> on_bytes;
-  // Once. Error: no connection, one that broke, or another status: with the server's message.
+  // A piece of the body of a 2xx. An error breaks the request off and is what it ends with.
+  std::function<Result<void>(std::string_view bytes)> on_bytes;
+  // Once. Error: no connection, one that broke, another status: with the server's message; a reply
+  // past a bound, or that is none to what was asked.
   std::function<void(Result<void> ended)> on_end;
 };
 
@@ -31,7 +45,7 @@ struct HttpAnswer {
 // redirection, so that a key goes where it was meant to.
 class HttpClient {
  public:
-  HttpClient();
+  explicit HttpClient(const HttpBounds& bounds = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -43,7 +57,7 @@ class HttpClient {
   // Breaks off everything without a call.
   void stop();
 
-  // The whole body of one request.
+  // The whole body of one request. Error: kTooLarge past `fetched_bytes`.
   [[nodiscard]] Result<std::string> fetch(const HttpAsk& ask);
 
  private:
@@ -54,8 +68,10 @@ class HttpClient {
 // The `data:` of server-sent events, whole, whatever the pieces they come in.
 class SseReader {
  public:
-  // Calls `on_data` for each event that has some.
-  void feed(std::string_view bytes, const std::function<void(std::string_view data)>& on_data);
+  // Calls `on_data` for each event that has some. Error: kTooLarge past kEventBytesMax; nothing is
+  // to be fed then.
+  Result<void> feed(std::string_view bytes,
+                    const std::function<void(std::string_view data)>& on_data);
 
  private:
   std::string line_;

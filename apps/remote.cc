@@ -17,8 +17,8 @@ class Arrival {
   Arrival(const Clock& clock, recipe::EventSink& events)
       : clock_(clock), events_(events), begun_(clock.now()) {}
 
-  void feed(std::string_view bytes) {
-    sse_.feed(bytes, [this](std::string_view data) {
+  Result<void> feed(std::string_view bytes) {
+    return sse_.feed(bytes, [this](std::string_view data) {
       auto part = stream_part(data);
       if (!part) {
         error_ = error_ ? error_ : std::optional(std::move(part).error());
@@ -27,9 +27,13 @@ class Arrival {
       take(*part);
     });
   }
-  Result<AnswerFigures> end() {
+  // `whole`: nobody broke it off here.
+  Result<AnswerFigures> end(bool whole) {
     if (error_) {
       return std::unexpected(*error_);
+    }
+    if (whole && !ended_) {
+      return broken_off();
     }
     figures_.all = clock_.now() - begun_;
     return figures_;
@@ -50,6 +54,7 @@ class Arrival {
     figures_.prompt_tokens = part.prompt_tokens.value_or(figures_.prompt_tokens);
     figures_.cached_tokens = part.cached_tokens.value_or(figures_.cached_tokens);
     figures_.tokens = part.answer_tokens.value_or(figures_.tokens);
+    ended_ = ended_ || part.ends();
     if (part.finish) {
       events_.on_event(recipe::Finished{.reason = *part.finish, .stop_sequence = {}, .usage = {}});
     }
@@ -60,6 +65,7 @@ class Arrival {
   const TimeNs begun_;
   SseReader sse_;
   bool seen_ = false;
+  bool ended_ = false;
   AnswerFigures figures_;
   std::optional<Error> error_;
 };
@@ -101,9 +107,10 @@ Result<AnswerFigures> answer_there(const Server& server,
   HttpClient client;
   Arrival arrival(clock, events);
   std::optional<Result<void>> ended;
-  client.start(server.ask("/v1/chat/completions", to_json(recipe::Json(std::move(body)))),
-               {.on_bytes = [&](std::string_view bytes) { arrival.feed(bytes); },
-                .on_end = [&](Result<void> result) { ended = std::move(result); }});
+  HttpAsk ask = server.ask("/v1/chat/completions", to_json(recipe::Json(std::move(body))));
+  ask.streams = true;
+  client.start(ask, {.on_bytes = [&](std::string_view bytes) { return arrival.feed(bytes); },
+                     .on_end = [&](Result<void> result) { ended = std::move(result); }});
   while (!ended) {
     client.run(kStopInterval);
     if (!ended && stop()) {
@@ -114,7 +121,7 @@ Result<AnswerFigures> answer_there(const Server& server,
   if (ended && !*ended) {
     return std::unexpected(ended->error());
   }
-  return arrival.end();
+  return arrival.end(ended.has_value());
 }
 
 }  // namespace galley::apps

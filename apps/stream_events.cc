@@ -93,6 +93,7 @@ void read_typed(const Json& json, std::string_view type, StreamPart& out) {
 Result<StreamPart> stream_part(std::string_view data) {
   StreamPart out;
   if (data == "[DONE]") {
+    out.done = true;
     return out;
   }
   const auto json = recipe::parse_json(data);
@@ -115,6 +116,11 @@ Result<StreamPart> stream_part(std::string_view data) {
   }
   read_usage(json->find("usage"), out);
   return out;
+}
+
+std::unexpected<Error> broken_off() {
+  return fail(Code::kUnavailable,
+              "the answer broke off: the stream closed without a finish_reason or [DONE]");
 }
 
 }  // namespace galley::apps

@@ -14,7 +14,8 @@ std::vector<std::string> read_in_pieces(std::string_view stream, std::size_t pie
   std::vector<std::string> out;
   SseReader reader;
   for (std::size_t at = 0; at < stream.size(); at += piece) {
-    reader.feed(stream.substr(at, piece), [&](std::string_view data) { out.emplace_back(data); });
+    EXPECT_TRUE(reader.feed(stream.substr(at, piece),
+                            [&](std::string_view data) { out.emplace_back(data); }));
   }
   return out;
 }
@@ -27,6 +28,32 @@ TEST(SseReader, PiecesChangeNothing) {
   for (std::size_t piece = 1; piece <= kStream.size(); ++piece) {
     EXPECT_EQ(read_in_pieces(kStream, piece), all) << piece;
   }
+}
+
+TEST(SseReader, AnEventWithoutEndIsRefused) {
+  for (const std::string_view line : {"data: x", "data: x\n"}) {
+    std::string piece;
+    while (piece.size() < kEventBytesMax / 8) {
+      piece += line;
+    }
+    SseReader reader;
+    Result<void> fed;
+    int pieces = 0;
+    while (fed && ++pieces < 100) {
+      fed = reader.feed(piece, [](std::string_view) {});
+    }
+    ASSERT_FALSE(fed);
+    EXPECT_EQ(fed.error().code, Code::kTooLarge);
+  }
+}
+
+TEST(StreamPart, TellsTheEndOfAStream) {
+  EXPECT_TRUE(stream_part("[DONE]")->ends());
+  EXPECT_TRUE(stream_part(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})")->ends());
+  EXPECT_TRUE(
+      stream_part(R"({"type":"message_delta","delta":{"stop_reason":"end_turn"}})")->ends());
+  EXPECT_TRUE(stream_part(R"({"type":"response.completed","response":{}})")->ends());
+  EXPECT_FALSE(stream_part(R"({"choices":[{"delta":{"content":"Hi"}}]})")->ends());
 }
 
 TEST(StreamPart, ReadsEachProtocol) {

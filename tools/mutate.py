@@ -46,6 +46,15 @@ MUTATIONS = {
     "records that no journal told of are not written again": (
         STORE, "    GALLEY_CHECK_OK(file.write(offset, record.bytes()));\n", "", "plan/plan_store",
         "StoreGates.KeepsWhatItAcknowledgedAndServesNothingElse"),
+    "files of others are taken for the server's": (
+        "src/gateway/file_store.cc", "return name.size() == recipe::kRandomIdBytes && is_alphanumeric(name);",
+        "return is_alphanumeric(name);", "gateway", "FileStoreTest.WhatOthersKeepInTheFolderStays"),
+    "a lost database is begun anew": (
+        "src/gateway/file_store.cc", "!fs::is_empty(files, error) && !error", "!fs::is_empty(files, error) && error", "gateway",
+        "FileStoreTest.ALostDatabaseRefusesTheStartAndKeepsTheFiles"),
+    "a batch that waits is tried for ever": (
+        "src/gateway/batch_worker.cc", "store_.next_batch(tenant_, waiting_)", "store_.next_batch(tenant_)", "gateway",
+        "BatchWorkerTest.ABatchThatWaitsHoldsUpNoOther"),
     "any key passes": (
         "src/gateway/api_keys.cc", "CRYPTO_memcmp(hash.data(), key.hash.data(), hash.size()) == 0", "!hash.empty()", "gateway",
         "ApiKeys.FindsAKeyByItsHash"),

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/entropy.h"
+#include "base/units.h"
 
 namespace galley {
 namespace {
@@ -85,8 +86,8 @@ Result<NewFile> NewFile::create(const fs::path& path, std::uint64_t bytes) {
     if (error_number == ENOSPC && emptied && !error) {
       return fail(
           Code::kUnavailable,
-          fmt::format("needs {:.2f} GB, {:.2f} GB are free", static_cast<double>(bytes) / 1e9,
-                      static_cast<double>(space.available) / 1e9),
+          fmt::format("needs {}, {} are free", to_string(Bytes(static_cast<std::int64_t>(bytes))),
+                      to_string(Bytes(static_cast<std::int64_t>(space.available)))),
           folder.string());
     }
     return cannot("cannot write it", error_number, part);

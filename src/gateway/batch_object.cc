@@ -1,7 +1,10 @@
 #include "gateway/batch_object.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <fmt/core.h>
+#include <optional>
 #include <utility>
 
 #include "base/quote.h"
@@ -48,6 +51,19 @@ Result<Json> metadata_of(const Json& json) {
                 "metadata");
   }
   return *metadata;
+}
+
+// The number in a place that is called "line 7".
+std::optional<std::int64_t> line_of(std::string_view where) {
+  constexpr std::string_view kLine = "line ";
+  if (!where.starts_with(kLine)) {
+    return std::nullopt;
+  }
+  where.remove_prefix(kLine.size());
+  std::int64_t number = 0;
+  const char* const end = where.data() + where.size();
+  const auto [rest, error] = std::from_chars(where.data(), end, number);
+  return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace
@@ -129,15 +145,26 @@ void set_counts(StoredBatch& batch, std::size_t total, std::size_t completed, st
                                 {"failed", static_cast<std::uint64_t>(failed)}});
 }
 
+std::size_t total_of(const StoredBatch& batch) {
+  const Json* const counts = batch.object.find("request_counts");
+  const Json* const total = counts == nullptr ? nullptr : counts->find("total");
+  return total == nullptr || total->int64() == nullptr
+             ? 0
+             : static_cast<std::size_t>(std::max<std::int64_t>(*total->int64(), 0));
+}
+
 void set_error(StoredBatch& batch, const Error& error) {
+  std::string code(error.reason.empty() ? name(error.code) : error.reason);
+  std::ranges::replace(code, ' ', '_');
+  const std::optional<std::int64_t> line = line_of(error.where);
   recipe::set_member(
       *batch.object.object(), "errors",
       JsonObject{{"object", "list"},
                  {"data", JsonArray{JsonObject{
-                              {"code", error.reason.empty() ? name(error.code) : error.reason},
+                              {"code", std::move(code)},
                               {"message", error.what},
-                              {"param", error.where.empty() ? Json{} : Json(error.where)},
-                              {"line", Json{}}}}}});
+                              {"param", error.where.empty() || line ? Json{} : Json(error.where)},
+                              {"line", line ? Json(*line) : Json{}}}}}});
 }
 
 std::string member_text(const StoredBatch& batch, std::string_view key) {

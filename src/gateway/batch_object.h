@@ -27,6 +27,7 @@ inline constexpr std::int64_t kBatchSeconds = std::int64_t{24} * 3600;
 // Goes into `status`, at that time.
 void set_status(StoredBatch& batch, std::string_view status, std::int64_t now_s);
 void set_counts(StoredBatch& batch, std::size_t total, std::size_t completed, std::size_t failed);
+[[nodiscard]] std::size_t total_of(const StoredBatch& batch);  // of its counts
 // Why a batch failed as a whole.
 void set_error(StoredBatch& batch, const Error& error);
 

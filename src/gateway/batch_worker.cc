@@ -34,9 +34,15 @@ class OpenBatch {
   // Errors: kNotFound and kInvalidArgument are the batch's fault.
   static Result<OpenBatch> open(FileStore& store, const StoredBatch& batch) {
     OpenBatch open;
-    GALLEY_TRY(std::string text, store.read_file(batch.tenant, member_text(batch, "input_file_id"),
-                                                 0, std::numeric_limits<std::size_t>::max()));
-    open.text_ = std::make_unique<const std::string>(std::move(text));
+    auto text = store.read_file(batch.tenant, member_text(batch, "input_file_id"), 0,
+                                std::numeric_limits<std::size_t>::max());
+    if (!text) {
+      Error& error = text.error();
+      error.code = error.reason == kUnreadable ? Code::kInvalidArgument : error.code;
+      error.where = "input_file_id";
+      return std::unexpected(std::move(error));
+    }
+    open.text_ = std::make_unique<const std::string>(std::move(*text));
     GALLEY_TRY(std::vector<BatchEntry> entries, index_batch(*open.text_));
     if (entries.empty()) {
       return fail(Code::kInvalidArgument, "the input file has no lines", "input_file_id");
@@ -113,12 +119,16 @@ void BatchWorker::run() {
 }
 
 bool BatchWorker::turn() {
-  auto next = store_.next_batch(tenant_);
+  if (context_.clock.now() - waiting_since_ >= kPause) {
+    waiting_.clear();
+  }
+  auto next = store_.next_batch(tenant_, waiting_);
   if (!next) {
     log_.warn("batches wait", {{"reason", next.error().what}});
     return false;
   }
   if (!*next) {
+    waiting_.clear();
     return false;
   }
   const StoredBatch& batch = **next;
@@ -131,12 +141,20 @@ bool BatchWorker::turn() {
     case Code::kCancelled:  // what that means shows in its status
       return true;
     case Code::kUnavailable:  // not the batch's fault: the same again, later
-      log_.warn("batch waits", {{"batch", batch.id}, {"reason", done.error().what}});
-      return false;
+      put_off(batch, done.error());
+      return true;
     default:
-      give_up(batch, done.error());
+      if (const auto ended = give_up(batch, done.error()); !ended) {
+        put_off(batch, ended.error());
+      }
       return true;
   }
+}
+
+void BatchWorker::put_off(const StoredBatch& batch, const Error& error) {
+  log_.warn("batch waits", {{"batch", batch.id}, {"reason", error.what}});
+  waiting_since_ = waiting_.empty() ? context_.clock.now() : waiting_since_;
+  waiting_.push_back(batch.id);
 }
 
 bool BatchWorker::is_cancelled(const StoredBatch& batch) {
@@ -219,7 +237,9 @@ Result<void> BatchWorker::answer(const StoredBatch& batch, OpenBatch& open) {
 
 // Makes the files of what is answered. The answers stay where they are until the status says that
 // all is done: whatever breaks in, this can be done again.
-Result<void> BatchWorker::finish(const StoredBatch& batch, std::string_view status) {
+Result<void> BatchWorker::finish(const StoredBatch& batch,
+                                 std::string_view status,
+                                 const Error* why) {
   namespace fs = std::filesystem;
   struct Part {
     std::string path;
@@ -256,7 +276,11 @@ Result<void> BatchWorker::finish(const StoredBatch& batch, std::string_view stat
     }
   }
   GALLEY_CHECK_OK(store_.change_batch(batch.tenant, batch.id, [&](StoredBatch& changed) {
+    if (why != nullptr) {
+      set_error(changed, *why);
+    }
     set_status(changed, status, context_.clock.unix_seconds());
+    set_counts(changed, std::max(total_of(changed), good.lines + bad.lines), good.lines, bad.lines);
     recipe::JsonObject& object = *changed.object.object();
     recipe::set_member(object, "output_file_id",
                        good.lines > 0 ? recipe::Json(good.id) : recipe::Json{});
@@ -273,17 +297,10 @@ Result<void> BatchWorker::finish(const StoredBatch& batch, std::string_view stat
   return {};
 }
 
-void BatchWorker::give_up(const StoredBatch& batch, const Error& error) {
+// With what there is: answers that were made are not thrown away for what came later.
+Result<void> BatchWorker::give_up(const StoredBatch& batch, const Error& error) {
   log_.warn("batch failed", {{"batch", batch.id}, {"reason", error.what}});
-  const auto changed = store_.change_batch(batch.tenant, batch.id, [&](StoredBatch& failed) {
-    set_error(failed, error);
-    set_status(failed, "failed", context_.clock.unix_seconds());
-  });
-  if (!changed) {
-    log_.warn("batch waits", {{"batch", batch.id}, {"reason", changed.error().what}});
-  }
-  std::error_code removed;
-  std::filesystem::remove(store_.answers_path(batch.id), removed);
+  return finish(batch, "failed", &error);
 }
 
 }  // namespace galley::gateway

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/metrics.h"
@@ -58,8 +59,9 @@ class BatchWorker {
   void run();
   Result<void> work_on(const StoredBatch& batch);
   Result<void> answer(const StoredBatch& batch, class OpenBatch& open);
-  Result<void> finish(const StoredBatch& batch, std::string_view status);
-  void give_up(const StoredBatch& batch, const Error& error);
+  Result<void> finish(const StoredBatch& batch, std::string_view status, const Error* why = {});
+  Result<void> give_up(const StoredBatch& batch, const Error& error);
+  void put_off(const StoredBatch& batch, const Error& error);
   [[nodiscard]] bool is_cancelled(const StoredBatch& batch);
 
   FileStore& store_;
@@ -68,6 +70,9 @@ class BatchWorker {
   Log& log_;
   Counter lines_;
   std::string tenant_;  // whose turn was the last
+  // Batches that cannot go on now; tried again after a while, or when nothing else is there.
+  std::vector<std::string> waiting_;
+  TimeNs waiting_since_;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> looks_ = false;  // whether the batch at hand was cancelled
   Mutex mutex_;

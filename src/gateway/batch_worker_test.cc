@@ -165,6 +165,7 @@ TEST_F(BatchWorkerTest, AnEndThatWasInterruptedIsMadeAgain) {
   EXPECT_TRUE(worker_->turn());
   EXPECT_EQ(batch().status, "completed");
   EXPECT_EQ(line_count(batch(), "output_file_id"), 1U);
+  EXPECT_EQ(counts(batch()), R"({"total":1,"completed":1,"failed":0})");
 }
 
 TEST_F(BatchWorkerTest, ACancelledBatchKeepsWhatItHas) {
@@ -192,6 +193,7 @@ TEST_F(BatchWorkerTest, ACancelIsSeenWithinATurn) {
   EXPECT_TRUE(worker_->turn());
   EXPECT_EQ(batch().status, "cancelled");
   EXPECT_EQ(line_count(batch(), "output_file_id"), 0U);
+  EXPECT_EQ(counts(batch()), R"({"total":2,"completed":0,"failed":0})");
 }
 
 TEST_F(BatchWorkerTest, AStoppedWorkerLeavesTheRestForTheNext) {
@@ -211,7 +213,7 @@ TEST_F(BatchWorkerTest, WhatCannotBeABatchFailsByName) {
   begin("", "batch_1");
   begin(line(1) + line(1), "batch_2");
   begin(lines(1), "batch_3");
-  ASSERT_TRUE(store_->remove_file("alice", "in_batch_3"));
+  fs::remove(folder_ / "files" / "in_batch_3");
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(worker_->turn());
   }
@@ -221,6 +223,56 @@ TEST_F(BatchWorkerTest, WhatCannotBeABatchFailsByName) {
   }
   EXPECT_NE(to_json(batch("batch_2").object).find("c1"), std::string::npos);
   EXPECT_FALSE(worker_->turn());
+}
+
+TEST_F(BatchWorkerTest, ABadLineIsNamedByItsNumber) {
+  begin(line(1) + line(1));
+  EXPECT_TRUE(worker_->turn());
+  const StoredBatch failed = batch();
+  const recipe::Json& error = failed.object.find("errors")->find("data")->array()->front();
+  EXPECT_EQ(*error.find("code")->string(), "invalid_argument");
+  EXPECT_TRUE(error.find("param")->is_null());
+  EXPECT_EQ(*error.find("line")->int64(), 2);
+}
+
+// What was answered before the input went, or became a folder, is not thrown away.
+TEST_F(BatchWorkerTest, ABatchWhoseInputGoesKeepsWhatItHas) {
+  begin(lines(kBatchTurnLines + 1), "batch_1");
+  begin(lines(kBatchTurnLines + 1), "batch_2", "bob");
+  begin(lines(1), "batch_3", "bob");
+  EXPECT_TRUE(worker_->turn());
+  EXPECT_TRUE(worker_->turn());
+  fs::remove(folder_ / "files" / "in_batch_1");
+  fs::remove(folder_ / "files" / "in_batch_2");
+  fs::create_directory(folder_ / "files" / "in_batch_2");
+  while (worker_->turn()) {
+  }
+  for (const auto& [id, tenant] : {std::pair("batch_1", "alice"), {"batch_2", "bob"}}) {
+    const StoredBatch failed = batch(id, tenant);
+    EXPECT_EQ(failed.status, "failed");
+    EXPECT_EQ(line_count(failed, "output_file_id"), kBatchTurnLines);
+    EXPECT_EQ(counts(failed), fmt::format(R"({{"total":{},"completed":{},"failed":0}})",
+                                          kBatchTurnLines + 1, kBatchTurnLines));
+  }
+  EXPECT_EQ(batch("batch_3", "bob").status, "completed");
+  EXPECT_TRUE(fs::is_empty(folder_ / "batches"));
+}
+
+// A disk that does not work for one batch holds up no other.
+TEST_F(BatchWorkerTest, ABatchThatWaitsHoldsUpNoOther) {
+  begin(lines(1), "batch_1");
+  begin(lines(1), "batch_2");
+  begin(lines(1), "batch_3", "bob");
+  fs::create_directory(store_->answers_path("batch_1"));
+  constexpr int kTurnsMax = 10;  // without an end otherwise, where it is tried for ever
+  for (int turns = 0; turns < kTurnsMax && worker_->turn(); ++turns) {
+  }
+  EXPECT_EQ(batch("batch_1").status, "validating");
+  EXPECT_EQ(batch("batch_2").status, "completed");
+  EXPECT_EQ(batch("batch_3", "bob").status, "completed");
+  fs::remove(store_->answers_path("batch_1"));
+  EXPECT_TRUE(worker_->turn());
+  EXPECT_EQ(batch("batch_1").status, "completed");
 }
 
 TEST_F(BatchWorkerTest, ABatchExpires) {
@@ -235,6 +287,22 @@ TEST_F(BatchWorkerTest, AnswersWithoutRoomFailTheBatch) {
   begin(lines(2));
   EXPECT_TRUE(worker_->turn());
   EXPECT_EQ(batch().status, "failed") << to_json(batch().object);
+}
+
+// The room is that of one answer and a half.
+TEST_F(BatchWorkerTest, AnswersThatHadRoomAreKept) {
+  begin(lines(1), "batch_1");
+  begin(lines(4), "batch_2");
+  EXPECT_TRUE(worker_->turn());
+  const auto answer = static_cast<std::size_t>(
+      store_->file("alice", member_text(batch(), "output_file_id"))->bytes);
+  const std::size_t used = store_->limits().bytes_max - store_->bytes_left();
+  open({.bytes_max = used + answer + answer / 2});
+  EXPECT_TRUE(worker_->turn());
+  const StoredBatch failed = batch("batch_2");
+  EXPECT_EQ(failed.status, "failed");
+  EXPECT_EQ(line_count(failed, "output_file_id"), 1U);
+  EXPECT_EQ(counts(failed), R"({"total":4,"completed":1,"failed":0})");
 }
 
 TEST_F(BatchWorkerTest, RunsOnItsOwn) {

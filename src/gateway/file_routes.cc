@@ -24,6 +24,7 @@ using recipe::JsonObject;
 using recipe::Protocol;
 
 constexpr std::size_t kShownBytesMax = 64;
+constexpr int kConflict = 409;
 constexpr std::size_t kFilePageMax = 10'000;
 constexpr std::size_t kBatchPageMax = 100;
 // A file may ask to go earlier than the operator's age, as the protocol has it.
@@ -33,7 +34,11 @@ constexpr std::int64_t kExpirySecondsMax = std::int64_t{30} * 24 * 3600;
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10U;
 
 HttpResponse error_of(const FileDesk& desk, const Error& error) {
-  return error_response(Protocol::kChat, desk.compat, error);
+  HttpResponse response = error_response(Protocol::kChat, desk.compat, error);
+  if (error.reason == kFileInUse) {
+    response.status = kConflict;
+  }
+  return response;
 }
 
 Error too_many() {
@@ -97,6 +102,11 @@ Result<std::int64_t> expiry_of(const std::vector<FormPart>& parts) {
   return seconds;
 }
 
+// Whether a client can read the JSON that holds it: it must be UTF-8.
+bool is_json_text(const std::string& text) {
+  return recipe::parse_json(to_json(Json(text))).has_value();
+}
+
 struct Upload {
   StoredFile file;
   std::string_view content;  // of the body
@@ -109,7 +119,10 @@ Result<Upload> upload_of(const HttpRequest& request, std::string_view body) {
   const FormPart* const file = part_of(parts, "file");
   const FormPart* const purpose = part_of(parts, "purpose");
   if (file == nullptr) {
-    return fail(Code::kInvalidArgument, "is missing", "file");
+    return fail(Code::kInvalidArgument, "`file` is missing", "file");
+  }
+  if (!is_json_text(file->filename)) {
+    return fail(Code::kInvalidArgument, "`filename` is not UTF-8", "filename");
   }
   if (purpose == nullptr || purpose->content != kBatchPurpose) {
     return fail(
@@ -136,6 +149,12 @@ class Download final : public ExchangeListener, public std::enable_shared_from_t
   void on_room() override { more(); }
   void on_stop() override {}  // a download is short; a drain waits as long as it waits for answers
   void on_keep_alive() override {}
+
+  // With the first piece, which is there before the reply begins.
+  void begin(std::string_view piece) {
+    add(piece);
+    more();
+  }
 
   // Asks for the next piece, once the client has taken enough of the last.
   void more() {
@@ -166,10 +185,15 @@ class Download final : public ExchangeListener, public std::enable_shared_from_t
     if (!piece || piece->empty()) {
       return cut();
     }
-    at_ += piece->size();
-    left_ -= static_cast<std::int64_t>(piece->size());
-    exchange_->write(*piece);
+    add(*piece);
     more();
+  }
+  void add(std::string_view piece) {
+    at_ += piece.size();
+    left_ -= static_cast<std::int64_t>(piece.size());
+    if (!piece.empty()) {
+      exchange_->write(piece);
+    }
   }
   // Without the end mark, so that half a file is not taken for a whole one.
   void cut() {
@@ -235,18 +259,22 @@ void get_file_content(FileRoute route, const std::shared_ptr<Exchange>& exchange
   FileDesk& desk = route.desk;
   const bool posted = desk.run([route = std::move(route), exchange]() mutable {
     auto file = route.desk.store.file(route.tenant, route.id);
-    exchange->post([route = std::move(route), exchange, file = std::move(file)]() mutable {
+    // Before the head is sent: bytes that cannot be read are an error a client can see.
+    auto piece = file ? route.desk.store.read_file(route.tenant, route.id, 0, kPieceBytes)
+                      : Result<std::string>(std::unexpected(file.error()));
+    exchange->post([route = std::move(route), exchange, file = std::move(file),
+                    piece = std::move(piece)]() mutable {
       if (exchange->gone()) {
         return;
       }
-      if (!file) {
-        return exchange->respond(error_of(route.desk, file.error()));
+      if (!piece) {
+        return exchange->respond(error_of(route.desk, piece.error()));
       }
       exchange->start_stream({.headers = {{"content-type", "application/octet-stream"},
                                           {"x-content-type-options", "nosniff"}}});
       const auto download = std::make_shared<Download>(std::move(route), exchange, file->bytes);
       exchange->listen(download);
-      download->more();
+      download->begin(*piece);
     });
   });
   if (!posted) {

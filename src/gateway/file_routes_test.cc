@@ -185,7 +185,38 @@ TEST_F(FileRoutesTest, AReaderThatLeavesEndsADownload) {
   EXPECT_TRUE(other->aborted);
 }
 
+TEST_F(FileRoutesTest, AFileWhoseBytesAreGoneIsAnErrorBeforeTheHead) {
+  const std::string id = upload_id("x");
+  fs::remove(folder_ / "files" / id);
+  EXPECT_EQ(ask("GET", "/v1/files/" + id + "/content").status, 404);
+  fs::create_directory(folder_ / "files" / id);
+  EXPECT_EQ(ask("GET", "/v1/files/" + id + "/content").status, 503);
+  const std::string empty = upload_id("");
+  const auto content = send("GET", "/v1/files/" + empty + "/content");
+  EXPECT_EQ(content->response.status, 200);
+  EXPECT_TRUE(content->ended);
+}
+
+TEST_F(FileRoutesTest, AFileThatABatchNeedsIsKept) {
+  const std::string id = upload_id("x");
+  const std::string batch = text(ask("POST", "/v1/batches", "", batch_body(id)), "id");
+  const HttpResponse refused = ask("DELETE", "/v1/files/" + id);
+  EXPECT_EQ(refused.status, 409);
+  EXPECT_NE(refused.body.find("file_in_use"), std::string::npos) << refused.body;
+  EXPECT_EQ(ask("POST", "/v1/batches/" + batch + "/cancel").status, 200);
+  EXPECT_TRUE(worker_->turn());
+  EXPECT_EQ(ask("DELETE", "/v1/files/" + id).status, 200);
+}
+
 TEST_F(FileRoutesTest, BadFormsAreNamed) {
+  const HttpResponse latin =
+      send("POST", "/v1/files", "",
+           "--b\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--b\r\n"
+           "Content-Disposition: form-data; name=file; filename=\"caf\xe9\"\r\n\r\nx\r\n--b--",
+           "multipart/form-data; boundary=b")
+          ->response;
+  EXPECT_EQ(latin.status, 400);
+  EXPECT_EQ(param(latin), "filename");
   EXPECT_EQ(param(upload("x", "vision")), "purpose");
   EXPECT_EQ(param(send("POST", "/v1/files", "", "{}")->response), "content-type");
   EXPECT_EQ(param(send("POST", "/v1/files", "",

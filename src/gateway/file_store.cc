@@ -14,6 +14,7 @@
 
 #include "base/new_file.h"
 #include "base/quote.h"
+#include "recipe/random_ids.h"
 
 namespace galley::gateway {
 namespace {
@@ -48,11 +49,6 @@ std::unexpected<Error> no_batch(std::string_view id) {
               "batch_not_found");
 }
 
-std::unexpected<Error> cannot(std::string_view what, const std::string& path) {
-  return fail(Code::kUnavailable,
-              fmt::format("'{}' {}: {}", path, what, std::generic_category().message(errno)));
-}
-
 // Columns id, tenant, filename, purpose, bytes, created_s, expires_s.
 StoredFile file_of(const SqliteStatement& row) {
   return {.id = std::string(row.text(0)),
@@ -76,13 +72,53 @@ Result<StoredBatch> batch_of(const SqliteStatement& row) {
                      .object = std::move(*object)};
 }
 
+bool is_alphanumeric(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+  });
+}
+
+// Whether the server gives files this name: file-ID of an upload, file-batch_ID-output and -error
+// of a batch, and NewFile's NAME.<16 hex digits>.part of either.
+bool is_own_name(std::string_view name) {
+  constexpr std::string_view kPart = ".part";
+  constexpr std::size_t kPartBytes = 1 + 16 + kPart.size();
+  if (name.ends_with(kPart)) {
+    if (name.size() < kPartBytes || name[name.size() - kPartBytes] != '.' ||
+        name.substr(name.size() - kPartBytes + 1, 16).find_first_not_of("0123456789abcdef") !=
+            std::string_view::npos) {
+      return false;
+    }
+    name.remove_suffix(kPartBytes);
+  }
+  constexpr std::string_view kFile = "file-";
+  if (!name.starts_with(kFile)) {
+    return false;
+  }
+  name.remove_prefix(kFile.size());
+  constexpr std::string_view kBatch = "batch_";
+  if (name.starts_with(kBatch)) {
+    name.remove_prefix(kBatch.size());
+    const std::size_t end = name.rfind('-');
+    const std::string_view kind = name.substr(std::min(end, name.size()));
+    if (kind != "-output" && kind != "-error") {
+      return false;
+    }
+    name = name.substr(0, end);
+  }
+  return name.size() == recipe::kRandomIdBytes && is_alphanumeric(name);
+}
+
 // Bytes that no row knows: a process was killed between the two. What was to be made of them will
-// be made again.
+// be made again. Only what the server may have made goes: the folder may hold other things.
 Result<void> remove_strays(Sqlite& database, const std::string& folder) {
   GALLEY_TRY(SqliteStatement known, database.prepare("SELECT 1 FROM file WHERE id = ?"));
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(fs::path(folder) / "files", error)) {
     const std::string name = entry.path().filename();
+    if (!is_own_name(name) || entry.symlink_status(error).type() != fs::file_type::regular) {
+      continue;
+    }
     known.bind(1, name);
     GALLEY_TRY(const bool row, known.step());
     known.reset();
@@ -92,6 +128,46 @@ Result<void> remove_strays(Sqlite& database, const std::string& folder) {
   }
   return {};
 }
+
+// A new database knows none of the files that lie there: uploads whose database was lost, or what
+// somebody else keeps. Neither is the server's to throw away or to hide.
+Result<void> check_no_files(const std::string& folder) {
+  std::error_code error;
+  const fs::path files = fs::path(folder) / "files";
+  if (!fs::is_empty(files, error) && !error) {
+    return fail(
+        Code::kCorruption,
+        fmt::format("'{}' holds files, and '{}/files.db', which would name them, is missing "
+                    "or empty. Put it back, or move the files away.",
+                    files.string(), folder));
+  }
+  return {};
+}
+
+// Whether the same may work in a moment.
+bool is_transient(int error_number) {
+  constexpr std::array kErrors = {EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM};
+  return std::ranges::find(kErrors, error_number) != kErrors.end();
+}
+
+// Names the file as its owner knows it: clients read this, and no path of ours is theirs.
+std::unexpected<Error> unreadable(std::string_view id) {
+  const int error_number = errno;
+  if (error_number == ENOENT) {
+    return fail(Code::kNotFound,
+                fmt::format("The bytes of file {} are gone.", quoted(id, kShownBytesMax)), {},
+                "file_not_found");
+  }
+  return fail(Code::kUnavailable,
+              fmt::format("The bytes of file {} cannot be read: {}.", quoted(id, kShownBytesMax),
+                          std::generic_category().message(error_number)),
+              {}, is_transient(error_number) ? std::string_view() : kUnreadable);
+}
+
+// Of `file`'s row, in SQL: an unfinished batch asks for it.
+constexpr const char* kInUse =
+    "EXISTS(SELECT 1 FROM batch WHERE finished = 0 AND batch.tenant = file.tenant"
+    " AND json_extract(object, '$.input_file_id') = file.id)";
 
 }  // namespace
 
@@ -115,6 +191,7 @@ Result<std::unique_ptr<FileStore>> FileStore::open(const std::string& folder,
   GALLEY_TRY(Sqlite database, Sqlite::open(path));
   GALLEY_TRY(const std::int64_t tables, database.number("SELECT count(*) FROM sqlite_master"));
   if (tables == 0) {
+    GALLEY_CHECK_OK(check_no_files(folder));
     GALLEY_TRY(SqliteTransaction change, SqliteTransaction::begin(database));
     GALLEY_CHECK_OK(database.run(kSchema));
     GALLEY_CHECK_OK(change.commit());
@@ -183,8 +260,10 @@ Result<void> FileStore::drop_old() {
   const std::int64_t oldest =
       now - std::chrono::floor<std::chrono::seconds>(limits_.age_max).count();
   GALLEY_TRY(SqliteStatement drop,
-             database_.prepare("DELETE FROM file WHERE created_s < ? OR"
-                               " (expires_s > 0 AND expires_s < ?) RETURNING id"));
+             database_.prepare(fmt::format("DELETE FROM file WHERE (created_s < ? OR"
+                                           " (expires_s > 0 AND expires_s < ?)) AND NOT {}"
+                                           " RETURNING id",
+                                           kInUse)));
   drop.bind(1, oldest).bind(2, now);
   std::vector<std::string> ids;
   while (true) {
@@ -201,6 +280,12 @@ Result<void> FileStore::drop_old() {
   return {};
 }
 
+Result<void> FileStore::write_content(const std::string& path, std::string_view content) {
+  GALLEY_TRY(NewFile made, NewFile::create(path, content.size()));
+  GALLEY_CHECK_OK(made.write(0, std::as_bytes(std::span(content))));
+  return made.commit();
+}
+
 Result<void> FileStore::put_file(StoredFile file, std::string_view content) {
   file.bytes = static_cast<std::int64_t>(content.size());
   {
@@ -209,9 +294,11 @@ Result<void> FileStore::put_file(StoredFile file, std::string_view content) {
     GALLEY_CHECK_OK(check_room(file));
   }
   // Without the lock: this takes long, and two files that come at once may exceed the limit by one.
-  GALLEY_TRY(NewFile made, NewFile::create(path_of(file.id), content.size()));
-  GALLEY_CHECK_OK(made.write(0, std::as_bytes(std::span(content))));
-  GALLEY_CHECK_OK(made.commit());
+  if (auto written = write_content(path_of(file.id), content); !written) {
+    // Without the path, which is the server's own.
+    return fail(written.error().code,
+                fmt::format("The file cannot be stored: {}.", written.error().what));
+  }
   const MutexLock lock(mutex_);
   return record(file);
 }
@@ -279,6 +366,18 @@ Result<Listed<StoredFile>> FileStore::files(std::string_view tenant,
 
 Result<void> FileStore::remove_file(std::string_view tenant, std::string_view id) {
   const MutexLock lock(mutex_);
+  GALLEY_TRY(SqliteStatement used,
+             database_.prepare(
+                 fmt::format("SELECT 1 FROM file WHERE id = ? AND tenant = ? AND {}", kInUse)));
+  used.bind(1, id).bind(2, tenant);
+  GALLEY_TRY(const bool in_use, used.step());
+  if (in_use) {
+    return fail(Code::kInvalidArgument,
+                fmt::format("The file {} is the input of a batch that is not finished. Cancel the "
+                            "batch first.",
+                            quoted(id, kShownBytesMax)),
+                {}, kFileInUse);
+  }
   GALLEY_TRY(SqliteStatement drop,
              database_.prepare("DELETE FROM file WHERE id = ? AND tenant = ? RETURNING id"));
   drop.bind(1, id).bind(2, tenant);
@@ -302,7 +401,7 @@ Result<std::string> FileStore::read_file(std::string_view tenant,
   const std::string path = path_of(found.id);
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
-    return cannot("cannot be opened", path);
+    return unreadable(id);
   }
   std::size_t done = 0;
   while (done < bytes.size()) {
@@ -312,9 +411,12 @@ Result<std::string> FileStore::read_file(std::string_view tenant,
       continue;
     }
     if (got <= 0) {
+      auto error = got < 0
+                       ? unreadable(id)
+                       : fail(Code::kCorruption, fmt::format("The file {} is shorter than it was.",
+                                                             quoted(id, kShownBytesMax)));
       ::close(descriptor);
-      return got < 0 ? cannot("cannot be read", path)
-                     : fail(Code::kCorruption, fmt::format("'{}' is shorter than it was", path));
+      return error;
     }
     done += static_cast<std::size_t>(got);
   }
@@ -345,7 +447,23 @@ Result<void> FileStore::put_batch(const StoredBatch& batch) {
                                                "limit.",
                                                limits_.unfinished_batches_max));
   }
+  GALLEY_CHECK_OK(drop_finished(batch.tenant));
   return write_batch(batch);
+}
+
+Result<void> FileStore::drop_finished(std::string_view tenant) {
+  GALLEY_TRY(SqliteStatement old, database_.prepare("DELETE FROM batch WHERE finished = 1 AND"
+                                                    " json_extract(object, '$.created_at') < ?"));
+  old.bind(
+      1, clock_.unix_seconds() - std::chrono::floor<std::chrono::seconds>(limits_.age_max).count());
+  GALLEY_TRY([[maybe_unused]] const bool none, old.step());
+  GALLEY_TRY(SqliteStatement surplus,
+             database_.prepare("DELETE FROM batch WHERE finished = 1 AND tenant = ?1 AND rowid <="
+                               " (SELECT rowid FROM batch WHERE finished = 1 AND tenant = ?1"
+                               " ORDER BY rowid DESC LIMIT 1 OFFSET ?2)"));
+  surplus.bind(1, tenant).bind(2, static_cast<std::int64_t>(limits_.finished_batches_max));
+  GALLEY_TRY([[maybe_unused]] const bool row, surplus.step());
+  return {};
 }
 
 Result<StoredBatch> FileStore::find_batch(std::string_view tenant, std::string_view id) {
@@ -400,12 +518,19 @@ Result<StoredBatch> FileStore::change_batch(std::string_view tenant,
   return batch;
 }
 
-Result<std::optional<StoredBatch>> FileStore::next_batch(std::string_view tenant) {
+Result<std::optional<StoredBatch>> FileStore::next_batch(std::string_view tenant,
+                                                         std::span<const std::string> but) {
+  recipe::JsonArray ids;
+  for (const std::string& id : but) {
+    ids.emplace_back(id);
+  }
+  const std::string left_out = recipe::to_json(recipe::Json(std::move(ids)));
   const MutexLock lock(mutex_);
   GALLEY_TRY(SqliteStatement select,
              database_.prepare("SELECT id, tenant, status, object FROM batch WHERE finished = 0 "
-                               "ORDER BY tenant <= ?, tenant, rowid LIMIT 1"));
-  select.bind(1, tenant);
+                               "AND id NOT IN (SELECT value FROM json_each(?2)) "
+                               "ORDER BY tenant <= ?1, tenant, rowid LIMIT 1"));
+  select.bind(1, tenant).bind(2, left_out);
   GALLEY_TRY(const bool row, select.step());
   if (!row) {
     return std::nullopt;

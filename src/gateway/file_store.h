@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,8 +45,16 @@ struct FileLimits {
   std::size_t bytes_max = std::size_t{4} << 30U;  // all files together
   std::size_t count_max = 10'000;                 // of one tenant
   std::size_t unfinished_batches_max = 100;       // of one tenant
+  // Of one tenant: past it those made first are dropped, their files stay.
+  std::size_t finished_batches_max = 1'000;
+  // Of files, and of batches that are finished, from when they were made.
   Duration age_max = std::chrono::hours(30 * 24);
 };
+
+// Reasons of errors: the file is the input of an unfinished batch; its bytes cannot be read, and
+// will not be in a moment.
+inline constexpr std::string_view kFileInUse = "file_in_use";
+inline constexpr std::string_view kUnreadable = "file_unreadable";
 
 template <class T>
 struct Listed {
@@ -59,8 +68,9 @@ struct Listed {
 // not there or another tenant's.
 class FileStore {
  public:
-  // Makes `folder` where it is missing. Removes what a killed process left half-made. `clock` tells
-  // dates and must outlive the store.
+  // Makes `folder` where it is missing. Removes what a killed process left half-made, by the names
+  // the store gives, and nothing else. `clock` tells dates and must outlive the store. Error:
+  // kCorruption also where files lie and there is no database that names them.
   [[nodiscard]] static Result<std::unique_ptr<FileStore>> open(const std::string& folder,
                                                                FileLimits limits,
                                                                const Clock& clock);
@@ -75,14 +85,18 @@ class FileStore {
   [[nodiscard]] Result<Listed<StoredFile>> files(std::string_view tenant,
                                                  std::string_view purpose,
                                                  const ListPage& page);
+  // Error: kInvalidArgument with the reason kFileInUse. Such a file does not go with its age
+  // either.
   [[nodiscard]] Result<void> remove_file(std::string_view tenant, std::string_view id);
-  // At most `bytes_max` bytes from `offset` on; fewer at the end only.
+  // At most `bytes_max` bytes from `offset` on; fewer at the end only. Errors: kNotFound also when
+  // the bytes are gone, kUnavailable with the reason kUnreadable when they stay unreadable.
   [[nodiscard]] Result<std::string> read_file(std::string_view tenant,
                                               std::string_view id,
                                               std::uint64_t offset,
                                               std::size_t bytes_max);
 
-  // Error: kOverloaded when the tenant has too many that are not finished.
+  // Drops finished ones past a limit. Error: kOverloaded when the tenant has too many that are not
+  // finished.
   [[nodiscard]] Result<void> put_batch(const StoredBatch& batch);
   [[nodiscard]] Result<StoredBatch> batch(std::string_view tenant, std::string_view id);
   [[nodiscard]] Result<Listed<StoredBatch>> batches(std::string_view tenant, const ListPage& page);
@@ -92,8 +106,9 @@ class FileStore {
       std::string_view id,
       const std::function<void(StoredBatch& batch)>& change);
   // An unfinished one: the oldest of the tenant that follows `tenant` in the order of names, around
-  // the end to `tenant` itself, so that each has its turn.
-  [[nodiscard]] Result<std::optional<StoredBatch>> next_batch(std::string_view tenant);
+  // the end to `tenant` itself, so that each has its turn. None of the ids `but`.
+  [[nodiscard]] Result<std::optional<StoredBatch>> next_batch(
+      std::string_view tenant, std::span<const std::string> but = {});
 
   // Where a batch's answers are while it runs.
   [[nodiscard]] std::string answers_path(std::string_view batch_id) const;
@@ -111,6 +126,8 @@ class FileStore {
   [[nodiscard]] std::string path_of(std::string_view file_id) const;
   [[nodiscard]] std::size_t bytes_left_now() GALLEY_REQUIRES(mutex_);
   Result<void> check_room(const StoredFile& file) GALLEY_REQUIRES(mutex_);
+  static Result<void> write_content(const std::string& path, std::string_view content);
+  Result<void> drop_finished(std::string_view tenant) GALLEY_REQUIRES(mutex_);
   Result<void> record(const StoredFile& file) GALLEY_REQUIRES(mutex_);
   Result<void> drop_old() GALLEY_REQUIRES(mutex_);
   Result<void> write_batch(const StoredBatch& batch) GALLEY_REQUIRES(mutex_);

@@ -132,12 +132,61 @@ TEST_F(FileStoreTest, FilesGoWithTime) {
 
 TEST_F(FileStoreTest, WhatAKilledProcessLeftHalfMadeGoes) {
   ASSERT_TRUE(put("a"));
-  std::ofstream(folder_ / "files" / "stray") << "x";
-  std::ofstream(folder_ / "files" / "b.0123456789abcdef.part") << "x";
+  const std::string id = "file-0123456789ABCDEFabcd";
+  const std::string of_batch = "file-batch_0123456789ABCDEFabcd";
+  const std::vector<std::string> own = {id, id + ".0123456789abcdef.part", of_batch + "-output",
+                                        of_batch + "-error",
+                                        of_batch + "-error.0123456789abcdef.part"};
+  for (const std::string& name : own) {
+    std::ofstream(folder_ / "files" / name) << "x";
+  }
   open();
   EXPECT_TRUE(fs::exists(folder_ / "files" / "a"));
-  EXPECT_FALSE(fs::exists(folder_ / "files" / "stray"));
-  EXPECT_FALSE(fs::exists(folder_ / "files" / "b.0123456789abcdef.part"));
+  for (const std::string& name : own) {
+    EXPECT_FALSE(fs::exists(folder_ / "files" / name)) << name;
+  }
+}
+
+TEST_F(FileStoreTest, WhatOthersKeepInTheFolderStays) {
+  ASSERT_TRUE(put("a"));
+  const fs::path files = folder_ / "files";
+  const std::vector<std::string> others = {"thesis.tex",
+                                           "file-",
+                                           "file-short",
+                                           "file-0123456789ABCDEFabc-",
+                                           "file-0123456789ABCDEFabcd.bak",
+                                           "file-0123456789ABCDEFabcd.0123456789ABCDEF.part",
+                                           "file-batch_0123456789ABCDEFabcd",
+                                           "file-batch_0123456789ABCDEFabcd-notes",
+                                           "b.0123456789abcdef.part",
+                                           ".part"};
+  for (const std::string& name : others) {
+    std::ofstream(files / name) << "x";
+  }
+  fs::create_directory(files / "file-aaaaaaaaaaaaaaaaaaaa");
+  std::ofstream(folder_ / "target") << "x";
+  fs::create_symlink(folder_ / "target", files / "file-bbbbbbbbbbbbbbbbbbbb");
+  open();
+  for (const std::string& name : others) {
+    EXPECT_TRUE(fs::exists(files / name)) << name;
+  }
+  EXPECT_TRUE(fs::exists(files / "file-aaaaaaaaaaaaaaaaaaaa"));
+  EXPECT_TRUE(fs::exists(files / "file-bbbbbbbbbbbbbbbbbbbb"));
+}
+
+TEST_F(FileStoreTest, ALostDatabaseRefusesTheStartAndKeepsTheFiles) {
+  const std::string id = "file-0123456789ABCDEFabcd";
+  ASSERT_TRUE(put(id, "hello"));
+  store_.reset();
+  for (const char* const name : {"files.db", "files.db-wal"}) {
+    fs::remove(folder_ / name);
+  }
+  for (int again = 0; again < 2; ++again) {
+    const auto refused = FileStore::open(folder_, {}, clock_);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().what.find((folder_ / "files").string()), std::string::npos);
+    EXPECT_TRUE(fs::exists(folder_ / "files" / id));
+  }
 }
 
 TEST_F(FileStoreTest, AFileThatLostItsBytesIsAnError) {
@@ -145,7 +194,61 @@ TEST_F(FileStoreTest, AFileThatLostItsBytesIsAnError) {
   std::ofstream(folder_ / "files" / "a") << "h";
   EXPECT_EQ(store_->read_file("alice", "a", 0, 9).error().code, Code::kCorruption);
   fs::remove(folder_ / "files" / "a");
-  EXPECT_EQ(store_->read_file("alice", "a", 0, 9).error().code, Code::kUnavailable);
+  EXPECT_EQ(store_->read_file("alice", "a", 0, 9).error().code, Code::kNotFound);
+  fs::create_directory(folder_ / "files" / "a");
+  const auto folder = store_->read_file("alice", "a", 0, 9);
+  EXPECT_EQ(folder.error().code, Code::kUnavailable);
+  EXPECT_EQ(folder.error().reason, kUnreadable);
+  EXPECT_EQ(folder.error().what.find(folder_.string()), std::string::npos);
+}
+
+TEST_F(FileStoreTest, TheInputOfAnUnfinishedBatchStays) {
+  open({.age_max = std::chrono::hours(2)});
+  ASSERT_TRUE(put("f"));
+  ASSERT_TRUE(put("f2"));
+  ASSERT_TRUE(store_->put_batch(batch("b1", "alice")));
+  const auto refused = store_->remove_file("alice", "f");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().reason, kFileInUse);
+  EXPECT_EQ(store_->remove_file("bob", "f").error().code, Code::kNotFound);
+  clock_.run_until(clock_.now() + std::chrono::hours(3));
+  EXPECT_TRUE(store_->file("alice", "f"));
+  EXPECT_FALSE(store_->file("alice", "f2"));
+  ASSERT_TRUE(store_->change_batch("alice", "b1",
+                                   [](StoredBatch& changed) { set_status(changed, "failed", 8); }));
+  EXPECT_FALSE(store_->file("alice", "f"));
+}
+
+TEST_F(FileStoreTest, AnUploadThatCannotBeStoredNamesNoPath) {
+  fs::remove_all(folder_ / "files");
+  std::ofstream(folder_ / "files") << "x";
+  const auto failed = put("a");
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().where, "");
+  EXPECT_EQ(failed.error().what.find(folder_.string()), std::string::npos) << failed.error().what;
+}
+
+TEST_F(FileStoreTest, FinishedBatchesAreDroppedByCountAndAge) {
+  open({.finished_batches_max = 2, .age_max = std::chrono::hours(2)});
+  const auto end = [&](const std::string& id, const std::string& tenant) {
+    StoredBatch made = batch(id, tenant);
+    recipe::set_member(*made.object.object(), "created_at", clock_.unix_seconds());
+    ASSERT_TRUE(store_->put_batch(made));
+    ASSERT_TRUE(store_->change_batch(
+        tenant, id, [](StoredBatch& changed) { set_status(changed, "completed", 8); }));
+  };
+  end("b1", "bob");
+  for (const char* const id : {"a1", "a2", "a3", "a4"}) {
+    end(id, "alice");
+  }
+  EXPECT_EQ(store_->batch("alice", "a1").error().code, Code::kNotFound);
+  EXPECT_TRUE(store_->batch("alice", "a3"));
+  EXPECT_TRUE(store_->batch("alice", "a4"));
+  EXPECT_TRUE(store_->batch("bob", "b1"));
+  clock_.run_until(clock_.now() + std::chrono::hours(3));
+  end("a5", "alice");
+  EXPECT_EQ(store_->batches("alice", {})->entries.size(), 1U);
+  EXPECT_TRUE(store_->batches("bob", {})->entries.empty());
 }
 
 TEST_F(FileStoreTest, TenantsTakeTurnsWithTheirBatches) {
@@ -157,6 +260,8 @@ TEST_F(FileStoreTest, TenantsTakeTurnsWithTheirBatches) {
   EXPECT_EQ(store_->next_batch("")->value().id, "a1");
   EXPECT_EQ(store_->next_batch("alice")->value().id, "b1");
   EXPECT_EQ(store_->next_batch("bob")->value().id, "c1");
+  const std::vector<std::string> but = {"c1", "a1"};
+  EXPECT_EQ(store_->next_batch("bob", but)->value().id, "a2");
   EXPECT_EQ(store_->next_batch("carol")->value().id, "a1");
   ASSERT_TRUE(store_->change_batch(
       "alice", "a1", [](StoredBatch& changed) { set_status(changed, "completed", 8); }));

@@ -45,10 +45,6 @@ bool is_digits(beast::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-bool may_have_body(http::verb method) {
-  return method == http::verb::post || method == http::verb::put || method == http::verb::patch;
-}
-
 // How often the fields stand there that must not be said twice.
 struct FieldCounts {
   std::size_t all = 0;
@@ -86,9 +82,7 @@ Refusal check_body_fields(const BeastParser& parser,
       return {415, "A request body must not be compressed: the only content-encoding is identity."};
     }
   }
-  if (counts.coding == 0 && counts.length == 0 && may_have_body(head.method())) {
-    return {411, "A request with a body needs a Content-Length."};
-  }
+  // A request that says nothing of a body has none, whatever its method (RFC 9112 6.3).
   if (parser.content_length().value_or(0) > options.largest_body_bytes()) {
     return {413, "The request body is too large."};
   }

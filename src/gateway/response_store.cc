@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <iterator>
+#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -67,6 +69,11 @@ Result<JsonArray> items_of(std::string_view text, std::string_view key) {
   return std::move(*items);
 }
 
+const std::string* id_of(const Json& item) {
+  const Json* const id = item.find("id");
+  return id == nullptr ? nullptr : id->string();
+}
+
 std::string_view id_prefix(std::string_view type) {
   if (type == "reasoning") {
     return "rs";
@@ -77,18 +84,27 @@ std::string_view id_prefix(std::string_view type) {
   return type == "message" || type.empty() ? "msg" : "item";
 }
 
-// An item as a client reads it: with an id, a type, and its content as blocks.
-Json listed(Json item, std::string_view response_id, std::size_t index) {
+// An item as a client reads it: with an id of its own, a type, and its content as blocks. `ids` are
+// those before it: a client may have sent one twice, or none that names anything.
+Json listed(Json item,
+            std::string_view response_id,
+            std::size_t index,
+            std::unordered_set<std::string>& ids) {
   JsonObject* const object = item.object();
   if (object == nullptr) {
     return item;  // nothing that was answered
   }
   const Json* const type = item.find("type");
   const std::string kind = type != nullptr && type->string() ? *type->string() : "message";
-  const Json* const id = item.find("id");
-  if (id == nullptr || id->string() == nullptr) {
-    object->insert(object->begin(),
-                   {"id", fmt::format("{}_{}_in{}", id_prefix(kind), response_id, index)});
+  const std::string* const id = id_of(item);
+  if (id == nullptr || id->empty() || !ids.insert(*id).second) {
+    std::erase_if(*object, [](const recipe::JsonMember& member) { return member.key == "id"; });
+    std::string made = fmt::format("{}_{}_in{}", id_prefix(kind), response_id, index);
+    // Somebody may have sent that one before, too.
+    while (!ids.insert(made).second) {
+      made += '_';
+    }
+    object->insert(object->begin(), {"id", std::move(made)});
   }
   if (kind != "message") {
     return item;
@@ -111,11 +127,6 @@ Json listed(Json item, std::string_view response_id, std::size_t index) {
   return item;
 }
 
-const std::string* id_of(const Json& item) {
-  const Json* const id = item.find("id");
-  return id == nullptr ? nullptr : id->string();
-}
-
 // Every item that `id` was made from, oldest first, as it is listed.
 Result<JsonArray> listed_items(ResponseStore& store, std::string_view tenant, std::string_view id) {
   // The named one must be there; its chain may have lost its beginning since.
@@ -126,14 +137,20 @@ Result<JsonArray> listed_items(ResponseStore& store, std::string_view tenant, st
   }
   chain.insert(chain.begin(), std::move(named));
   JsonArray items;
+  std::unordered_set<std::string> ids;
   for (auto response = chain.rbegin(); response != chain.rend(); ++response) {
     GALLEY_TRY(JsonArray sent, items_of(response->input, {}));
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      items.push_back(listed(std::move(sent[i]), response->id, i));
+      items.push_back(listed(std::move(sent[i]), response->id, i, ids));
     }
     if (std::next(response) != chain.rend()) {
       GALLEY_TRY(JsonArray said, items_of(response->body, "output"));
-      std::ranges::move(said, std::back_inserter(items));
+      for (Json& item : said) {
+        if (const std::string* const item_id = id_of(item)) {
+          ids.insert(*item_id);
+        }
+        items.push_back(std::move(item));
+      }
     }
   }
   return items;

@@ -29,8 +29,9 @@ class ResponseStore {
  public:
   virtual ~ResponseStore() = default;
   // Once this has returned, the response survives the end of the process. Others may have been
-  // dropped for it, those nobody has used for the longest time first; what a kept response goes on
-  // from counts as used with it. Error: kTooLarge for more than the store may hold.
+  // dropped for it: those of the tenant that has most of what there is too much of, bytes or
+  // responses, and of them those nobody has used for the longest time first; what a kept response
+  // goes on from counts as used with it. Error: kTooLarge for more than the store may hold.
   [[nodiscard]] virtual Result<void> put(const StoredResponse& response) = 0;
   // Error: kNotFound, also for another tenant's and for one that is too old.
   [[nodiscard]] virtual Result<StoredResponse> get(std::string_view tenant,

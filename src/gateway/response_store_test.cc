@@ -126,6 +126,24 @@ TEST_F(ResponseStoreTest, PagesFollowEachOther) {
   EXPECT_EQ(list_input_items(*store_, "alice", "resp_x", {}).error().code, Code::kNotFound);
 }
 
+TEST_F(ResponseStoreTest, EveryListedItemHasAnIdOfItsOwn) {
+  put("r", "",
+      R"([{"id":null,"content":"a"},{"id":"","content":"b"},{"id":7,"content":"c"},)"
+      R"({"id":"x","content":"d"},{"id":"x","content":"e"},{"id":"msg_r_in6","content":"f"},)"
+      R"({"content":"g"}])",
+      "R");
+  const std::vector<std::string> all{"msg_r_in0", "msg_r_in1", "msg_r_in2", "x",
+                                     "msg_r_in4", "msg_r_in6", "msg_r_in6_"};
+  EXPECT_EQ(ids(page("r", {.descending = false})), all);
+  ListPage at{.limit = 1, .descending = false};
+  std::vector<std::string> seen;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    at.after = seen.empty() ? "" : seen.back();
+    seen.push_back(ids(page("r", at)).front());
+  }
+  EXPECT_EQ(seen, all);
+}
+
 TEST_F(ResponseStoreTest, BrokenTextIsAnErrorOfOurs) {
   ASSERT_TRUE(store_->put({.id = "r", .tenant = "alice", .body = "{", .input = "[]"}));
   EXPECT_EQ(earlier_items(*store_, "alice", "r").error().code, Code::kCorruption);

@@ -57,6 +57,11 @@ Result<std::unique_ptr<SqliteResponseStore>> SqliteResponseStore::open(const std
     return fail(Code::kCorruption,
                 fmt::format("'{}' is a database of another program or version", path));
   }
+  // Which tenant has most, and of it what was used longest ago, without a look at the texts. Not of
+  // the schema: databases of earlier versions have it not.
+  GALLEY_CHECK_OK(
+      database.run("CREATE INDEX IF NOT EXISTS response_by_tenant ON"
+                   " response(tenant, used, bytes)"));
   std::unique_ptr<SqliteResponseStore> store(
       new SqliteResponseStore(std::move(database), limits, clock));
   GALLEY_CHECK_OK(store->count_rows());
@@ -126,31 +131,58 @@ Result<void> SqliteResponseStore::use_chain(const StoredResponse& response) {
   return {};
 }
 
-// Old ones and, where there are too many, those whose last use is longest ago.
+// Old ones and, where there are too many, those of the tenant that has most whose last use is
+// longest ago: who stores much pushes out their own.
 Result<void> SqliteResponseStore::drop_surplus() {
   GALLEY_TRY(SqliteStatement oldest, database_.prepare("SELECT rowid, bytes, used_s FROM response"
                                                        " ORDER BY used, rowid DESC LIMIT 1"));
-  GALLEY_TRY(SqliteStatement drop, database_.prepare("DELETE FROM response WHERE rowid = ?"));
+  GALLEY_TRY(SqliteStatement surplus,
+             database_.prepare("SELECT rowid, bytes FROM response WHERE tenant = ?"
+                               " ORDER BY used, rowid DESC LIMIT 1"));
   for (int dropped = 0; dropped < kDropsMax; ++dropped) {
     GALLEY_TRY(const bool row, oldest.step());
     if (!row) {
       break;
     }
-    const std::int64_t id = oldest.number(0);
-    const std::int64_t bytes = oldest.number(1);
     const bool old = oldest.number(2) < oldest_s();
+    if (old) {
+      GALLEY_CHECK_OK(drop(oldest.number(0), oldest.number(1)));
+    }
     oldest.reset();
-    if (!old && static_cast<std::size_t>(bytes_) <= limits_.bytes_max &&
-        static_cast<std::size_t>(count_) <= limits_.count_max) {
+    if (old) {
+      continue;
+    }
+    const bool bytes = static_cast<std::size_t>(bytes_) > limits_.bytes_max;
+    if (!bytes && static_cast<std::size_t>(count_) <= limits_.count_max) {
       break;
     }
-    drop.bind(1, id);
-    GALLEY_TRY([[maybe_unused]] const bool more, drop.step());
-    drop.reset();
-    --count_;
-    bytes_ -= bytes;
+    GALLEY_TRY(const std::string tenant, largest_tenant(bytes));
+    surplus.bind(1, tenant);
+    GALLEY_TRY(const bool found, surplus.step());
+    if (found) {
+      GALLEY_CHECK_OK(drop(surplus.number(0), surplus.number(1)));
+    }
+    surplus.reset();
   }
   return {};
+}
+
+Result<void> SqliteResponseStore::drop(std::int64_t row, std::int64_t bytes) {
+  GALLEY_TRY(SqliteStatement statement, database_.prepare("DELETE FROM response WHERE rowid = ?"));
+  statement.bind(1, row);
+  GALLEY_TRY([[maybe_unused]] const bool more, statement.step());
+  --count_;
+  bytes_ -= bytes;
+  return {};
+}
+
+Result<std::string> SqliteResponseStore::largest_tenant(bool by_bytes) {
+  GALLEY_TRY(SqliteStatement largest,
+             database_.prepare(fmt::format("SELECT tenant FROM response GROUP BY tenant"
+                                           " ORDER BY {} DESC, tenant LIMIT 1",
+                                           by_bytes ? "sum(bytes)" : "count(*)")));
+  GALLEY_TRY([[maybe_unused]] const bool row, largest.step());
+  return std::string(largest.text(0));
 }
 
 Result<StoredResponse> SqliteResponseStore::get(std::string_view tenant, std::string_view id) {

@@ -35,6 +35,8 @@ class SqliteResponseStore final : public ResponseStore {
   Result<void> write(const StoredResponse& response, std::int64_t bytes);
   Result<void> use_chain(const StoredResponse& response);
   Result<void> drop_surplus();
+  Result<void> drop(std::int64_t row, std::int64_t bytes);
+  [[nodiscard]] Result<std::string> largest_tenant(bool by_bytes);
   [[nodiscard]] std::int64_t oldest_s() const;
 
   Sqlite database_;

@@ -122,6 +122,29 @@ TEST_F(SqliteResponseStoreTest, BytesAreALimitAndOneLargeThingIsRefused) {
   EXPECT_TRUE(has(**store, "b") && has(**store, "c"));
 }
 
+TEST_F(SqliteResponseStoreTest, WhoStoresMostLosesTheirOwn) {
+  const auto by_count = open({.count_max = 3});
+  ASSERT_TRUE((*by_count)->put(response("a")));
+  for (const char* const id : {"b1", "b2", "b3", "b4"}) {
+    ASSERT_TRUE((*by_count)->put(response(id, "", 10, "bob")));
+  }
+  EXPECT_TRUE(has(**by_count, "a"));
+  EXPECT_FALSE((*by_count)->get("bob", "b2"));
+  EXPECT_TRUE((*by_count)->get("bob", "b3") && (*by_count)->get("bob", "b4"));
+}
+
+TEST_F(SqliteResponseStoreTest, WhoStoresMostBytesLosesTheirOwn) {
+  const auto store = open({.bytes_max = 4000});
+  ASSERT_TRUE((*store)->put(response("a1")));
+  ASSERT_TRUE((*store)->put(response("a2")));
+  ASSERT_TRUE((*store)->put(response("a3")));
+  ASSERT_TRUE((*store)->put(response("b1", "", 2000, "bob")));
+  ASSERT_TRUE((*store)->put(response("b2", "", 2000, "bob")));
+  EXPECT_TRUE(has(**store, "a1") && has(**store, "a2") && has(**store, "a3"));
+  EXPECT_FALSE((*store)->get("bob", "b1"));
+  EXPECT_TRUE((*store)->get("bob", "b2"));
+}
+
 TEST_F(SqliteResponseStoreTest, WhatIsGoneOnFromStays) {
   const auto store = open({.count_max = 3});
   ASSERT_TRUE((*store)->put(response("a")));

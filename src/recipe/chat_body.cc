@@ -233,7 +233,7 @@ class Reader {
     s.logprobs = logprobs.value_or(false);
     GALLEY_TRY(s.top_logprobs, body_.natural("top_logprobs", kByteMax));
     GALLEY_TRY(s.max_tokens, body_.natural("max_tokens", kWordMax));
-    GALLEY_TRY(s.n, body_.natural("n", kByteMax));
+    GALLEY_TRY(s.n, galley_ ? read_choice_count(body_) : body_.natural("n", kByteMax));
     GALLEY_TRY(s.seed, read_seed(body_));
     GALLEY_TRY(s.temperature, body_.real("temperature"));
     GALLEY_TRY(s.top_p, body_.real("top_p"));

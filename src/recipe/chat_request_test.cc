@@ -252,6 +252,8 @@ TEST(ChatRequest, ExtensionsAreChecked) {
           {with(R"(,"n":16)"), "ok"},
           {with(R"(,"n":17)"), "n: Invalid n value, the valid range of n is [1, 16]"},
           {with(R"(,"n":0)"), "n: Invalid n value, the valid range of n is [1, 16]"},
+          {with(R"(,"n":-1)"), "n: Invalid n value, the valid range of n is [1, 16]"},
+          {with(R"(,"n":256)"), "n: Invalid n value, the valid range of n is [1, 16]"},
           {with(R"(,"max_completion_tokens":0)"),
            "max_completion_tokens: Invalid max_completion_tokens value, the valid range of "
            "max_completion_tokens is [1, 393216]"},

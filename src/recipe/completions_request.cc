@@ -96,7 +96,7 @@ Result<SamplingFields> read_sampling(const Fields& body) {
   }
   s.logprobs = s.top_logprobs.has_value();
   GALLEY_TRY(s.max_tokens, body.natural("max_tokens", kWordMax));
-  GALLEY_TRY(s.n, body.natural("n", kByteMax));
+  GALLEY_TRY(s.n, read_choice_count(body));
   GALLEY_TRY(const auto best_of, body.natural("best_of", kByteMax));
   if (best_of && *best_of != s.n.value_or(1)) {
     return invalid("`best_of` is not supported, only as many as `n`", body.at().member("best_of"));

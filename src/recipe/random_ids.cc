@@ -7,12 +7,10 @@ namespace {
 
 constexpr std::string_view kAlphabet =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-constexpr std::size_t kIdBytes = 20;  // 119 bits: no two are ever equal
-
 }  // namespace
 
 std::string RandomIds::next_id() {
-  std::string id(kIdBytes, '\0');
+  std::string id(kRandomIdBytes, '\0');
   for (char& c : id) {
     c = kAlphabet[random_.next_below(kAlphabet.size())];
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "base/random.h"
@@ -7,7 +8,9 @@
 
 namespace galley::recipe {
 
-// Generated ids: 20 characters of [A-Za-z0-9], repeatable from a seed. One thread.
+inline constexpr std::size_t kRandomIdBytes = 20;  // 119 bits: no two are ever equal
+
+// Generated ids: kRandomIdBytes characters of [A-Za-z0-9], repeatable from a seed. One thread.
 class RandomIds final : public IdSource {
  public:
   explicit RandomIds(Seed seed) : random_(seed, 0) {}

@@ -178,6 +178,8 @@ struct SamplingFields {
 };
 [[nodiscard]] std::unexpected<Error> seed_out_of_range(const Path& at);
 [[nodiscard]] Result<std::optional<std::uint64_t>> read_seed(const Fields& body);
+// `n`, where any integer is read: one that is out of every range is 0, which is out of n's.
+[[nodiscard]] Result<std::optional<std::uint64_t>> read_choice_count(const Fields& body);
 // Error: too many entries, a key that is no token id, an amount outside [-100, 100].
 [[nodiscard]] Result<std::vector<std::pair<TokenId, float>>> read_logit_bias(const Fields& body);
 inline constexpr std::uint64_t kByteMax = 255;            // reference: n, top_logprobs are u8

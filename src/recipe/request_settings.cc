@@ -210,6 +210,16 @@ Result<std::optional<std::uint64_t>> read_seed(const Fields& body) {
   return body.natural("seed", kNaturalMax);
 }
 
+// What the range is, is said in one place, in the order of the other ranges.
+Result<std::optional<std::uint64_t>> read_choice_count(const Fields& body) {
+  auto count = body.natural("n", kByteMax);
+  const Json* const value = body.find("n");
+  if (!count && (value->int64() != nullptr || value->uint64() != nullptr)) {
+    return 0;
+  }
+  return count;
+}
+
 Result<std::vector<std::pair<TokenId, float>>> read_logit_bias(const Fields& body) {
   constexpr float kBiasMax = 100.0F;
   std::vector<std::pair<TokenId, float>> biases;

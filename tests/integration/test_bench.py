@@ -81,7 +81,8 @@ class BenchTest(unittest.TestCase):
         self.assertIn("line 4", done.stderr)
 
     def test_wrong_use(self):
-        for flags in (("--rate", "1", "--concurrency", "2"), ("--requests", "0"), ("--acceptance", "2")):
+        for flags in (("--rate", "1", "--concurrency", "2"), ("--requests", "0"), ("--acceptance", "2"),
+                      ("--rate", "1e-12")):
             self.assertEqual(bench(*flags).returncode, 2, flags)
         done = bench("--prompt", "900000", "--output", "900000")
         self.assertEqual(done.returncode, 1)

@@ -5,11 +5,13 @@ needs GALLEY_BIN.
 """
 
 import html.parser
+import http.server
 import json
 import pathlib
 import re
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from test_serve import ANSWER, GALLEY, MODEL, Server
@@ -19,6 +21,38 @@ KEY = "gk-secret"
 
 def galley(*arguments, stdin="", env=None, timeout=60):
     return subprocess.run([GALLEY, *arguments], input=stdin, capture_output=True, text=True, timeout=timeout, env=env)
+
+
+class NoAnswer(http.server.BaseHTTPRequestHandler):
+    """What its path asks for, and no answer of a model."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        kind = self.path.split("/")[1]
+        self.send_response(204 if kind == "nothing" else 200)
+        self.send_header("content-type", "text/html" if kind == "page" else "text/event-stream")
+        self.end_headers()
+        if kind == "page":
+            self.wfile.write(b"<html>")
+        elif kind == "half":
+            self.wfile.write(b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n')
+        elif kind == "line":
+            self.pour()
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.pour()
+
+    def pour(self):
+        try:
+            while True:
+                self.wfile.write(b"x" * 65536)
+        except OSError:
+            pass
 
 
 class Page(html.parser.HTMLParser):
@@ -91,6 +125,27 @@ class RemoteTest(unittest.TestCase):
             self.assertNotIn("root:", refused.stdout + refused.stderr)
         both = galley("chat", "--url", self.server.url, "--model", "models/mini")
         self.assertNotEqual(both.returncode, 0)
+
+    def test_what_is_no_answer_is_an_error(self):
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), NoAnswer) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            url = f"http://127.0.0.1:{server.server_port}/"
+            request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
+                       "body": {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}}
+            with tempfile.NamedTemporaryFile("w") as file:
+                file.write(json.dumps(request) + "\n")
+                file.flush()
+                for kind, said in (("nothing", "broke off"), ("page", "text/html"), ("half", "broke off"), ("line", "event of more")):
+                    done = galley("chat", "--url", url + kind, "--name", MODEL, stdin="Hello!\n")
+                    self.assertEqual(done.returncode, 1, kind)
+                    self.assertIn(said, done.stderr, kind)
+                    done = galley("bench", "--url", url + kind, "--name", MODEL, "--jsonl", file.name)
+                    self.assertEqual(done.returncode, 1, kind)
+                    self.assertIn(said, done.stdout + done.stderr, kind)
+            endless = galley("chat", "--url", url, stdin="Hello!\n")
+            self.assertEqual(endless.returncode, 1)
+            self.assertIn("more than", endless.stderr)
+            server.shutdown()
 
     def test_the_key_may_be_a_variable(self):
         done = galley(
