@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ using cache::StoreStats;
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kNameShown = 64;
+constexpr std::size_t kTroublesShown = 100;
 
 struct Flags {
   std::string folder;
@@ -38,6 +40,7 @@ struct Flags {
   std::string space;
   std::string retention;
   std::string bytes_max;
+  const CLI::Option* bytes_max_option = nullptr;  // an empty text is not none
   bool json = false;
 };
 
@@ -59,7 +62,23 @@ Result<std::unique_ptr<OpenStore>> open_store(const std::string& folder,
 }
 
 Result<std::unique_ptr<OpenStore>> look_at(const std::string& folder) {
-  return open_store(folder, false, {.read_only = true});
+  return open_store(folder, false, {.read_only = true, .must_exist = true});
+}
+
+// Names on standard error what is not what its name says. A loss is a failure, whatever else was
+// done.
+void tell_troubles(const SegmentStore& store, int& exit_code) {
+  const auto troubles = store.troubles();
+  for (std::size_t i = 0; i < std::min(troubles.size(), kTroublesShown); ++i) {
+    fmt::print(stderr, "galley: {} {}{}\n", harmless(troubles[i].file), harmless(troubles[i].what),
+               troubles[i].foreign ? "; left alone" : "");
+  }
+  if (troubles.size() > kTroublesShown) {
+    fmt::print(stderr, "galley: and {} more such files\n", troubles.size() - kTroublesShown);
+  }
+  if (std::ranges::any_of(troubles, [](const auto& one) { return !one.foreign; })) {
+    exit_code = kExitFailure;
+  }
 }
 
 // "1.50 GB": for people.
@@ -111,8 +130,9 @@ std::vector<SegmentInfo> sorted_segments(const SegmentStore& store) {
   return out;
 }
 
-Result<void> list(const Flags& flags) {
+Result<void> list(const Flags& flags, int& exit_code) {
   GALLEY_TRY(const auto open, look_at(flags.folder));
+  tell_troubles(*open->store, exit_code);
   const auto segments = sorted_segments(*open->store);
   if (flags.json) {
     Json out = Json::array();
@@ -139,8 +159,9 @@ Result<void> list(const Flags& flags) {
   return {};
 }
 
-Result<void> stat(const Flags& flags) {
+Result<void> stat(const Flags& flags, int& exit_code) {
   GALLEY_TRY(const auto open, look_at(flags.folder));
+  tell_troubles(*open->store, exit_code);
   const StoreStats stats = open->store->stats();
   struct Sum {
     std::uint64_t segments{};
@@ -177,6 +198,7 @@ Result<void> stat(const Flags& flags) {
                 {"segments", stats.segments},
                 {"bytes", stats.bytes},
                 {"index_bytes", stats.index_bytes},
+                {"damaged_segments", stats.damaged_segments},
                 {"damaged_tables", stats.damaged_tables},
                 {"blocks_found_by_header", stats.scanned_blocks},
                 {"foreign_files", stats.foreign_files},
@@ -209,12 +231,18 @@ Result<void> stat(const Flags& flags) {
   return {};
 }
 
-// Reads every block of a store, `wanted` ones only, under a bar. What cannot be read goes to `bad`.
+// Reads every block of a store, `wanted` ones only, under a bar. What cannot be read goes to `bad`;
+// a segment that cannot, and that is none of troubles(), to `lost`.
 Result<void> read_blocks(
     SegmentStore& store,
     const std::function<bool(const StoredBlock&)>& wanted,
     const std::function<Result<void>(const StoredBlock&, const cache::BlockView&)>& good,
-    const std::function<void(const StoredBlock&, const Error&)>& bad) {
+    const std::function<void(const StoredBlock&, const Error&)>& bad,
+    const std::function<void(const Error&)>& lost) {
+  std::set<std::string> known;
+  for (const auto& trouble : store.troubles()) {
+    known.insert(trouble.file);
+  }
   ProgressBar bar;
   const auto segments = sorted_segments(store);
   std::uint64_t total = 0;
@@ -224,9 +252,16 @@ Result<void> read_blocks(
   std::uint64_t done = 0;
   PageBuffer buffer;
   for (const SegmentInfo& segment : segments) {
-    GALLEY_TRY(const auto blocks, store.blocks(segment.name));
+    const auto blocks = store.blocks(segment.name);
+    if (!blocks) {
+      if (!known.contains(cache::file_stem(segment.name) + std::string(cache::kSegmentSuffix))) {
+        lost(blocks.error());
+      }
+      done += segment.bytes;
+      continue;
+    }
     std::uint64_t within = 0;
-    for (const StoredBlock& block : blocks) {
+    for (const StoredBlock& block : *blocks) {
       within += std::uint64_t{block.place.pages} * kDiskPage;
       if (!wanted(block)) {
         continue;
@@ -252,7 +287,7 @@ Result<void> verify(const Flags& flags, int& exit_code) {
   std::uint64_t bytes = 0;
   std::vector<std::string> damaged;
   std::uint64_t damaged_count = 0;
-  constexpr std::size_t kDamagedShown = 100;
+  std::uint64_t lost = open->store->stats().damaged_segments;
   GALLEY_CHECK_OK(read_blocks(
       *open->store, [](const StoredBlock&) { return true; },
       [&](const StoredBlock& block, const cache::BlockView&) -> Result<void> {
@@ -261,18 +296,24 @@ Result<void> verify(const Flags& flags, int& exit_code) {
         return {};
       },
       [&](const StoredBlock& block, const Error& error) {
-        if (++damaged_count <= kDamagedShown) {
+        if (++damaged_count <= kTroublesShown) {
           damaged.push_back(
               fmt::format("namespace {}, {}", name_text(block.space), to_string(error)));
         }
+      },
+      [&](const Error& error) {
+        ++lost;
+        report(error);
       }));
+  tell_troubles(*open->store, exit_code);
   const StoreStats stats = open->store->stats();
-  const bool good = damaged_count == 0 && stats.damaged_tables == 0;
+  const bool good = damaged_count == 0 && lost == 0 && stats.damaged_tables == 0;
   exit_code = good ? 0 : kExitFailure;
   if (flags.json) {
     print_json({{"blocks", whole},
                 {"bytes", bytes},
                 {"damaged_blocks", damaged_count},
+                {"damaged_segments", lost},
                 {"damaged_tables", stats.damaged_tables},
                 {"blocks_found_by_header", stats.scanned_blocks},
                 {"damaged", damaged}});
@@ -285,19 +326,25 @@ Result<void> verify(const Flags& flags, int& exit_code) {
     fmt::print("and {} more\n", damaged_count - damaged.size());
   }
   fmt::print(
-      "{} blocks verify ({}), {} do not; {} damaged tables, {} blocks found by their "
-      "headers\n",
-      whole, size_text(bytes), damaged_count, stats.damaged_tables, stats.scanned_blocks);
+      "{} blocks verify ({}), {} do not; {} damaged segments, {} damaged tables, {} blocks found "
+      "by "
+      "their headers\n",
+      whole, size_text(bytes), damaged_count, lost, stats.damaged_tables, stats.scanned_blocks);
   return {};
 }
 
-Result<void> collect(const Flags& flags) {
-  cache::StoreOptions options;
-  if (!flags.bytes_max.empty()) {
+Result<void> collect(const Flags& flags, int& exit_code) {
+  cache::StoreOptions options{.must_exist = true};
+  if (flags.bytes_max_option->count() > 0) {
     GALLEY_TRY(const Bytes limit, parse_bytes(flags.bytes_max));
+    if (limit.value() == 0) {
+      return fail(Code::kInvalidArgument, "a limit is at least 1 byte; without one, leave it out",
+                  "--bytes-max");
+    }
     options.bytes_max = limit.value();
   }
   GALLEY_TRY(const auto open, open_store(flags.folder, false, std::move(options)));
+  tell_troubles(*open->store, exit_code);
   GALLEY_CHECK_OK(open->store->maintain());
   const StoreStats stats = open->store->stats();
   GALLEY_CHECK_OK(open->store->close());
@@ -317,22 +364,45 @@ Result<void> collect(const Flags& flags) {
   return {};
 }
 
-Result<void> purge(const Flags& flags) {
-  GALLEY_TRY(const auto open, open_store(flags.folder, false, {}));
+Result<void> purge(const Flags& flags, int& exit_code) {
+  GALLEY_TRY(const auto open, open_store(flags.folder, false, {.must_exist = true}));
+  int losses = 0;  // they are told; the status is whether the namespace is gone
+  tell_troubles(*open->store, losses);
   GALLEY_TRY(const std::uint64_t count, open->store->purge(flags.space));
   GALLEY_CHECK_OK(open->store->close());
-  if (flags.json) {
-    print_json({{"namespace", flags.space}, {"blocks", count}});
-  } else {
-    fmt::print("{} blocks of namespace {} are gone and their bytes erased\n", count,
-               quoted(flags.space, kNameShown));
+  const std::uint64_t unowned = open->store->stats().unowned_pages_erased;
+  // What was not looked into may hold its bytes: a copy of a segment under another name, say.
+  const auto doubtful = std::ranges::count_if(open->store->troubles(),
+                                              [](const auto& one) { return !one.looked_into; });
+  if (doubtful > 0) {
+    exit_code = kExitFailure;
   }
+  if (flags.json) {
+    print_json({{"namespace", flags.space},
+                {"blocks", count},
+                {"unowned_pages_erased", unowned},
+                {"files_in_doubt", doubtful}});
+    return {};
+  }
+  fmt::print("{} blocks of namespace {} are gone and their bytes erased", count,
+             quoted(flags.space, kNameShown));
+  if (unowned > 0) {
+    fmt::print("; so are {} pages that no block known owned", unowned);
+  }
+  if (doubtful > 0) {
+    fmt::print("; {} of the files named above were not looked into and may hold more", doubtful);
+  }
+  fmt::print("\n");
   return {};
 }
 
 // Copies blocks of the store `from` into the store `to`.
-Result<void> copy(const Flags& flags, const std::string& from, const std::string& to) {
+Result<void> copy(const Flags& flags,
+                  const std::string& from,
+                  const std::string& to,
+                  int& exit_code) {
   GALLEY_TRY(const auto source, look_at(from));
+  tell_troubles(*source->store, exit_code);
   // Their classes as they are: a segment's expiry says the life.
   cache::StoreOptions options;
   std::map<std::string, std::int64_t> lives;
@@ -348,6 +418,11 @@ Result<void> copy(const Flags& flags, const std::string& from, const std::string
   }
   if (options.classes.empty()) {
     return fail(Code::kNotFound, "no blocks there", from);
+  }
+  if (!flags.retention.empty() && !lives.contains(flags.retention)) {
+    return fail(Code::kNotFound,
+                fmt::format("no blocks of class {} there", quoted(flags.retention, kNameShown)),
+                from);
   }
   GALLEY_TRY(const auto target, open_store(to, true, options));
   std::uint64_t copied = 0;
@@ -375,7 +450,14 @@ Result<void> copy(const Flags& flags, const std::string& from, const std::string
         ++(outcome == cache::PutOutcome::kStaged ? copied : known);
         return {};
       },
-      [&](const StoredBlock&, const Error&) { ++damaged; }));
+      [&](const StoredBlock&, const Error&) { ++damaged; },
+      [&](const Error& error) {
+        exit_code = kExitFailure;
+        report(error);
+      }));
+  if (damaged > 0) {
+    exit_code = kExitFailure;
+  }
   GALLEY_CHECK_OK(target->store->close());
   if (flags.json) {
     print_json({{"copied", copied}, {"known", known}, {"damaged", damaged}});
@@ -392,7 +474,7 @@ void add_cache(CLI::App& galley, int& exit_code) {
   CLI::App* const cache = galley.add_subcommand(
       "cache",
       "The folder of a block store: look, verify, clean up, move. ls, stat and verify may "
-      "be used beside a running server.");
+      "be used beside a running server. Status 1 when blocks or segments are damaged or lost.");
   need_subcommand(*cache);
   const auto flags = std::make_shared<Flags>();
   const auto add = [&](const char* name, const char* what,
@@ -407,24 +489,29 @@ void add_cache(CLI::App& galley, int& exit_code) {
     });
     return *command;
   };
-  add("ls", "Lists segments.", [flags] { return list(*flags); });
-  add("stat", "Sums by class and by namespace.", [flags] { return stat(*flags); });
-  add("verify", "Reads every block and checks every checksum; status 1 when one is wrong.",
+  add("ls", "Lists segments.", [flags, &exit_code] { return list(*flags, exit_code); });
+  add("stat", "Sums by class and by namespace.",
+      [flags, &exit_code] { return stat(*flags, exit_code); });
+  add("verify", "Reads every block and checks every checksum.",
       [flags, &exit_code] { return verify(*flags, exit_code); });
-  add("gc", "Removes what is over, closes what a crash left open.",
-      [flags] { return collect(*flags); })
-      .add_option("--bytes-max", flags->bytes_max,
-                  "Drops the coldest segments until the store is no larger, such as 500GB.");
+  flags->bytes_max_option =
+      add("gc", "Removes what is over, closes what a crash left open.",
+          [flags, &exit_code] { return collect(*flags, exit_code); })
+          .add_option("--bytes-max", flags->bytes_max,
+                      "Drops the coldest segments until the store is no larger, such as 500GB.");
   add("purge", "Forgets and erases every block of a namespace, for good.",
-      [flags] { return purge(*flags); })
+      [flags, &exit_code] { return purge(*flags, exit_code); })
       .add_option("--namespace", flags->space, "Whose.")
       ->required();
   for (const bool out : {true, false}) {
     CLI::App& command =
         out ? add("export", "Copies blocks into another folder, a store of its own.",
-                  [flags] { return copy(*flags, flags->folder, flags->other); })
-            : add("import", "Adds the blocks of another store.",
-                  [flags] { return copy(*flags, flags->other, flags->folder); });
+                  [flags, &exit_code] {
+                    return copy(*flags, flags->folder, flags->other, exit_code);
+                  })
+            : add("import", "Adds the blocks of another store.", [flags, &exit_code] {
+                return copy(*flags, flags->other, flags->folder, exit_code);
+              });
     command.add_option(out ? "to" : "from", flags->other, "The other folder.")->required();
     command.add_option("--namespace", flags->space, "Only blocks of this namespace.");
     command.add_option("--class", flags->retention, "Only blocks of this class.");

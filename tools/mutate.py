@@ -38,6 +38,11 @@ MUTATIONS = {
     "a purged tenant's bytes stay on the disk": (
         UPKEEP, "!spaces.contains(space) || !is_purged(space, row.sequence)", "is_purged(space, row.sequence)", "cache",
         "SegmentStoreTest.APurgedNamespaceStaysPurged"),
+    "what nobody owns stays after a purge": (
+        UPKEEP, "    GALLEY_CHECK_OK(erase_unowned(*file, range));\n", "    (void)range;\n", "cache",
+        "SegmentStoreTest.APurgeErasesPagesThatNobodyOwns"),
+    "a copy under another name stops a purge": (
+        STORE, "      segments_[segment.id] = nullptr;\n", "", "cache", "SegmentStoreTest.ForeignFilesAreLeftAlone"),
     "budgets of tenants count what is staged only": (
         STORE, "      used += use->second.bytes;\n", "", "cache", "SegmentStoreTest.ATenantOverItsBudgetStopsWriting"),
     "a footer before what it names is durable": (

@@ -41,6 +41,7 @@ class DiskFile {
 struct DiskEntry {
   std::string name;
   std::uint64_t bytes{};
+  bool regular = true;  // else a folder, a link to nowhere, something else
 };
 
 // One of several reads that are under way together.
@@ -70,7 +71,7 @@ class Disk {
   virtual Result<void> sync_names() = 0;
   // A file of these bytes under this name, whole or not at all, and there when this returns.
   virtual Result<void> replace(const std::string& name, std::span<const std::byte> bytes) = 0;
-  // Regular files, in no order.
+  // In no order.
   virtual Result<std::vector<DiskEntry>> list() = 0;
   // kOverloaded when another holds it.
   virtual Result<std::unique_ptr<DiskLock>> lock(const std::string& name) = 0;

@@ -229,6 +229,11 @@ Result<std::vector<DiskEntry>> PosixDisk::list() {
       if (!one) {
         out.push_back({.name = it->path().filename().string(), .bytes = bytes});
       }
+      continue;
+    }
+    const fs::file_type itself = it->symlink_status(one).type();
+    if (itself != fs::file_type::regular && itself != fs::file_type::not_found && !one) {
+      out.push_back({.name = it->path().filename().string(), .regular = false});
     }
   }
   if (error) {

@@ -101,9 +101,13 @@ TEST_P(PosixDiskTest, ErasesReplacesListsAndLocks) {
   EXPECT_EQ(all.bytes()[2 * kDiskPage], std::byte{3});
   ASSERT_TRUE(disk_->replace("r", pattern(1, 5).bytes()));
   ASSERT_TRUE(disk_->replace("r", pattern(2, 6).bytes()));
+  std::filesystem::create_directory(folder_ / "s");
+  std::filesystem::create_symlink("t", folder_ / "t");  // of itself
   auto listed = *disk_->list();
   std::ranges::sort(listed, std::less{}, &DiskEntry::name);
-  ASSERT_EQ(listed.size(), 2U);
+  ASSERT_EQ(listed.size(), 4U);
+  EXPECT_TRUE(listed[0].regular && listed[1].regular);
+  EXPECT_FALSE(listed[2].regular || listed[3].regular);
   EXPECT_EQ(listed[0].bytes, 3 * kDiskPage);
   EXPECT_EQ(listed[1].bytes, 2 * kDiskPage);
   auto lock = disk_->lock("lock");

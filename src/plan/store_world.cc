@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -515,7 +516,8 @@ class World {
     }
   }
 
-  std::optional<DiskEntry> any_file() {
+  // A journal, where there is one and `journal`.
+  std::optional<DiskEntry> any_file(bool journal = false) {
     auto entries = disk_.list();
     if (!entries) {
       return std::nullopt;
@@ -523,6 +525,10 @@ class World {
     std::erase_if(*entries, [](const DiskEntry& entry) {
       return entry.bytes == 0 || entry.name == "purges.b" || entry.name.ends_with(".foreign");
     });
+    const auto is_journal = [](const DiskEntry& entry) { return entry.name.ends_with(".journal"); };
+    if (journal && std::ranges::any_of(*entries, is_journal)) {
+      std::erase_if(*entries, std::not_fn(is_journal));
+    }
     std::ranges::sort(*entries, std::less{}, &DiskEntry::name);
     return entries->empty() ? std::nullopt
                             : std::optional((*entries)[random_.next_below(entries->size())]);
@@ -551,7 +557,8 @@ class World {
     }
     note_places();
     for (std::uint64_t i = random_.next_below(4); i > 0; --i) {
-      const auto file = any_file();
+      // Journals are few and short-lived, and what trusts them is to be seen.
+      const auto file = any_file(one_in(2));
       if (!file) {
         break;
       }

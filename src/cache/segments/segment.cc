@@ -13,11 +13,6 @@ constexpr std::size_t kReadAtOnce = std::size_t{1} << 20U;
 // A footer or journal larger than this is none of ours: 64 TiB of blocks of 112 KiB.
 constexpr std::uint64_t kTableBytesMax = std::uint64_t{24} << 30U;
 
-struct Range {
-  std::uint64_t begin{};
-  std::uint64_t end{};
-};
-
 // Adds scopes by value.
 class TableBuilder {
  public:
@@ -47,9 +42,14 @@ class TableBuilder {
   std::map<TableScope, std::uint16_t> numbers_;
 };
 
-std::optional<Table> read_footer(const DiskFile& file,
-                                 const SegmentName& name,
-                                 std::uint64_t size) {
+struct Footer {
+  Table table;
+  PageRange where;
+};
+
+std::optional<Footer> read_footer(const DiskFile& file,
+                                  const SegmentName& name,
+                                  std::uint64_t size) {
   if (size < 3 * kDiskPage) {
     return std::nullopt;
   }
@@ -71,7 +71,38 @@ std::optional<Table> read_footer(const DiskFile& file,
   if (!table || table->kind != TableKind::kFooter || table->segment != name) {
     return std::nullopt;
   }
-  return std::move(*table);
+  return Footer{.table = std::move(*table),
+                .where = {end->footer_offset, end->footer_offset + end->footer_bytes}};
+}
+
+// What is left of [kDiskPage, end) without `owned`.
+std::vector<PageRange> without(std::vector<PageRange> owned, std::uint64_t end) {
+  std::ranges::sort(owned, std::less{}, &PageRange::begin);
+  std::vector<PageRange> out;
+  std::uint64_t at = kDiskPage;
+  for (const PageRange& one : owned) {
+    if (one.begin > at) {
+      out.push_back({at, std::min(one.begin, end)});
+    }
+    at = std::max(at, one.end);
+    if (at >= end) {
+      return out;
+    }
+  }
+  if (at < end) {
+    out.push_back({at, end});
+  }
+  return out;
+}
+
+std::vector<PageRange> pages_of(const Table& table) {
+  std::vector<PageRange> out;
+  out.reserve(table.rows.size());
+  for (const TableRow& row : table.rows) {
+    out.push_back(
+        {std::uint64_t{row.page} * kDiskPage, (std::uint64_t{row.page} + row.pages) * kDiskPage});
+  }
+  return out;
 }
 
 // A whole file, with what cannot be read as zeros.
@@ -98,7 +129,7 @@ void read_journal(const PageBuffer& journal,
                   std::uint64_t segment_bytes,
                   StoreDefect defect,
                   SegmentContents& out,
-                  std::vector<Range>& told) {
+                  std::vector<PageRange>& told) {
   const bool verify = defect != StoreDefect::kTrustJournal;
   TableBuilder builder(out.table);
   std::optional<std::uint32_t> newest;
@@ -134,9 +165,9 @@ void read_journal(const PageBuffer& journal,
 void scan(const DiskFile& file,
           const SegmentName& name,
           std::uint64_t size,
-          std::vector<Range> told,
+          std::vector<PageRange> told,
           SegmentContents& out) {
-  std::ranges::sort(told, std::less{}, &Range::begin);
+  std::ranges::sort(told, std::less{}, &PageRange::begin);
   TableBuilder builder(out.table);
   PageBuffer window;
   std::uint64_t window_begin = 0;
@@ -224,34 +255,47 @@ Result<SegmentContents> read_contents(Disk& disk,
                                       const DiskFile& file,
                                       const SegmentName& name,
                                       StoreDefect defect) {
-  GALLEY_TRY(const std::uint64_t file_bytes, file.size());
-  const std::uint64_t size = file_bytes / kDiskPage * kDiskPage;
+  GALLEY_TRY(std::uint64_t file_bytes, file.size());
+  std::uint64_t size = file_bytes / kDiskPage * kDiskPage;
   SegmentContents out{.table = {.kind = TableKind::kFooter, .segment = name},
                       .data_end = kDiskPage};
-  if (size < kDiskPage) {
-    return out;
-  }
   PageBuffer page(kDiskPage);
-  if (file.read(0, page.bytes())) {
+  if (size >= kDiskPage && file.read(0, page.bytes())) {
     const auto head = decode_segment_head(page.bytes());
     if (head && *head != name) {
       return fail(Code::kInvalidArgument, "another segment's file", file_stem(name));
     }
   }  // a damaged head says nothing that the file's name does not
-  if (auto footer = read_footer(file, name, size)) {
-    std::erase_if(footer->rows, [&](const TableRow& row) {
+  auto footer = read_footer(file, name, size);
+  std::unique_ptr<DiskFile> journal_file;
+  if (!footer) {
+    if (auto opened = disk.open(file_stem(name) + std::string(kJournalSuffix), false)) {
+      journal_file = std::move(*opened);
+      out.from_journal = true;
+    } else {  // its writer may have closed it since we looked
+      GALLEY_TRY(file_bytes, file.size());
+      size = file_bytes / kDiskPage * kDiskPage;
+      footer = read_footer(file, name, size);
+    }
+  }
+  if (footer) {
+    std::erase_if(footer->table.rows, [&](const TableRow& row) {
       return (std::uint64_t{row.page} + row.pages) * kDiskPage > size;
     });
-    out.data_end = footer->data_end;
-    out.table = std::move(*footer);
+    out.data_end = footer->table.data_end;
+    out.table = std::move(footer->table);
     out.from_footer = true;
+    auto owned = pages_of(out.table);
+    owned.push_back(footer->where);
+    owned.push_back({size - kDiskPage, size});
+    out.unowned = without(std::move(owned), page_ceil(file_bytes));
     return out;
   }
-  std::vector<Range> told;
-  if (const auto opened = disk.open(file_stem(name) + std::string(kJournalSuffix), false)) {
-    const auto journal_bytes = (*opened)->size();
+  std::vector<PageRange> told;
+  if (journal_file) {
+    const auto journal_bytes = journal_file->size();
     if (journal_bytes && *journal_bytes <= kTableBytesMax) {
-      const PageBuffer journal = read_whole(**opened, *journal_bytes / kDiskPage * kDiskPage);
+      const PageBuffer journal = read_whole(*journal_file, *journal_bytes / kDiskPage * kDiskPage);
       read_journal(journal, name, size, defect, out, told);
     }
   }
@@ -260,6 +304,7 @@ Result<SegmentContents> read_contents(Disk& disk,
   }
   out.table.data_begin = kDiskPage;
   out.table.data_end = out.data_end;
+  out.unowned = without(pages_of(out.table), page_ceil(file_bytes));
   return out;
 }
 

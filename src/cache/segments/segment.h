@@ -43,6 +43,12 @@ struct Segment {
   std::shared_ptr<DiskFile> file_ GALLEY_GUARDED_BY(mutex);
 };
 
+// Bytes, whole pages.
+struct PageRange {
+  std::uint64_t begin{};
+  std::uint64_t end{};
+};
+
 // How the rows of a segment were found.
 struct SegmentContents {
   Table table;  // every row there is
@@ -51,6 +57,10 @@ struct SegmentContents {
   std::uint64_t damaged_tables = 0;  // footer, or pages of the journal, that did not verify
   std::uint64_t scanned_rows = 0;    // found by their headers
   std::uint64_t data_end = 0;        // nothing that is known lies behind
+  bool from_journal = false;         // there is one
+  // Pages that neither head, footer nor any row owns: what a damaged header or a cut left. They can
+  // be anybody's.
+  std::vector<PageRange> unowned;
 };
 
 // Reads footer, or journal and, for what it does not tell, the headers of records, whose payload is

@@ -40,6 +40,23 @@ Result<void> check_options(const StoreOptions& options) {
   return {};
 }
 
+// Anything that a store would leave in its folder.
+Result<void> check_is_store(Disk& disk) {
+  GALLEY_TRY(const std::vector<DiskEntry> entries, disk.list());
+  for (const DiskEntry& entry : entries) {
+    const std::string_view name = entry.name;
+    for (const std::string_view suffix : {kSegmentSuffix, kJournalSuffix}) {
+      if (name.ends_with(suffix) && parse_file_stem(name.substr(0, name.size() - suffix.size()))) {
+        return {};
+      }
+    }
+    if (name == kLockFile || std::ranges::find(kPurgeFiles, name) != kPurgeFiles.end()) {
+      return {};
+    }
+  }
+  return fail(Code::kNotFound, "the folder holds no store: neither segments, lock nor purges");
+}
+
 std::int64_t seconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
@@ -89,9 +106,12 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::open(Disk& disk,
                                                          const Clock& clock,
                                                          StoreOptions options) {
   GALLEY_CHECK_OK(check_options(options));
+  if (options.must_exist) {
+    GALLEY_CHECK_OK(check_is_store(disk));
+  }
   std::unique_ptr<SegmentStore> out(new SegmentStore(disk, clock, std::move(options)));
   if (!out->options_.read_only) {
-    GALLEY_TRY(out->lock_, disk.lock("lock"));
+    GALLEY_TRY(out->lock_, disk.lock(std::string(kLockFile)));
   }
   GALLEY_CHECK_OK(out->read_purges());
   GALLEY_CHECK_OK(out->list_files());
@@ -113,6 +133,12 @@ Result<void> SegmentStore::list_files() {
   std::vector<std::string> useless;
   for (const DiskEntry& entry : entries) {
     const std::string_view file = entry.name;
+    if (!entry.regular) {
+      if (file.ends_with(kSegmentSuffix)) {
+        trouble({.file = entry.name, .what = "is no regular file"});
+      }
+      continue;
+    }
     if (file.ends_with(kSegmentSuffix)) {
       found.emplace(file.substr(0, file.size() - kSegmentSuffix.size()), entry.bytes);
     } else if (file.ends_with(kJournalSuffix)) {
@@ -127,7 +153,9 @@ Result<void> SegmentStore::list_files() {
     if (auto parsed = parse_file_stem(stem)) {
       names.push_back(std::move(*parsed));
     } else {
-      ++counts_->foreign_files;
+      trouble({.file = stem + std::string(kSegmentSuffix),
+               .what = "has no segment's name",
+               .foreign = true});
     }
   }
   for (const auto& [stem, bytes] : journals) {
@@ -172,6 +200,12 @@ Result<void> SegmentStore::list_files() {
   return {};
 }
 
+void SegmentStore::trouble(StoreTrouble met) {
+  ++(met.foreign ? counts_->foreign_files : counts_->damaged_segments);
+  const MutexLock lock(segments_mutex_);
+  troubles_.push_back(std::move(met));
+}
+
 std::shared_ptr<Segment> SegmentStore::add_segment(SegmentName name) {
   const MutexLock lock(segments_mutex_);
   auto out =
@@ -211,14 +245,29 @@ bool SegmentStore::load_some() {
 
 void SegmentStore::load(Segment& segment) {
   const auto file = segment.file(disk_, !options_.read_only);
+  const std::string file_name = file_stem(segment.name) + std::string(kSegmentSuffix);
   if (!file) {
     ++counts_->read_errors;
+    trouble({.file = file_name, .what = file.error().what});
     return;
   }
   auto contents = read_contents(disk_, **file, segment.name, options_.defect);
   if (!contents) {
-    ++counts_->foreign_files;
+    const bool foreign = contents.error().code == Code::kInvalidArgument;
+    trouble({.file = file_name, .what = contents.error().what, .foreign = foreign});
+    if (foreign) {  // a copy under another name, say: nothing here may erase or remove it
+      const MutexLock lock(segments_mutex_);
+      segments_[segment.id] = nullptr;
+    }
     return;
+  }
+  if (!contents->from_footer && !contents->from_journal) {
+    // Or a crash in the moment when it was begun: nobody can tell.
+    trouble({.file = file_name,
+             .what = fmt::format("has neither footer nor journal, so its end was cut off or is "
+                                 "damaged; {} blocks were found by their headers",
+                                 contents->scanned_rows),
+             .looked_into = true});
   }
   counts_->damaged_tables += contents->damaged_tables;
   counts_->scanned_blocks += contents->scanned_rows;
@@ -287,7 +336,7 @@ void SegmentStore::load(Segment& segment) {
   // A crash left it open: close it, so that next time is quick.
   ++counts_->recovered_segments;
   if (const auto size = (*file)->size()) {
-    const std::uint64_t end = page_ceil(*size);
+    const std::uint64_t end = std::max<std::uint64_t>(kDiskPage, page_ceil(*size));
     const auto rewritten =
         rewrite(**file, std::span(contents->table.rows).last(contents->scanned_rows));
     const auto footer = rewritten ? write_footer(disk_, **file, end, contents->table)

@@ -51,7 +51,9 @@ struct StoreOptions {
   Duration retry_writing = std::chrono::seconds(30);  // after a failure of the disk
   bool read_only = false;  // takes no lock and changes nothing: for looking at a store in use
   bool load = true;        // all of it in open(); else the owner calls load_some()
-  Seed seed;               // a new one for each time it is opened: of entropy_seed()
+  bool must_exist =
+      false;  // kNotFound for a folder that holds nothing of a store; it stays as it is
+  Seed seed;  // a new one for each time it is opened: of entropy_seed()
   StoreDefect defect = StoreDefect::kNone;
 };
 
@@ -90,6 +92,16 @@ struct StoreStats {
   std::uint64_t scanned_blocks{};      // found by their headers
   std::uint64_t damaged_tables{};
   std::uint64_t foreign_files{};
+  std::uint64_t damaged_segments{};      // troubles() that are not foreign
+  std::uint64_t unowned_pages_erased{};  // by purges: of no block that is known, so perhaps theirs
+};
+
+// A file that is not what its name says.
+struct StoreTrouble {
+  std::string file;
+  std::string what;
+  bool foreign = false;      // not of this store and left alone; else a loss
+  bool looked_into = false;  // so purges erase in it
 };
 
 struct SegmentInfo {
@@ -156,7 +168,9 @@ class SegmentStore final : public BlockStore {
   bool load_some();
   // Expiry, refreshes, budgets, closing of old segments, and after a failure another try to write.
   Result<void> maintain();
-  // Forgets and erases every block of a namespace, now and for all restarts. How many.
+  // Forgets and erases every block of a namespace, now and for all restarts, and every page that no
+  // block known owns, as it could be the namespace's. How many blocks. Errors: the first file that
+  // could not be erased in; the others were, and the next start tries again.
   Result<std::uint64_t> purge(std::string_view space);
   // Commits and closes what is open. The store can be read on, but not written.
   Result<void> close();
@@ -164,6 +178,8 @@ class SegmentStore final : public BlockStore {
   [[nodiscard]] StoreStats stats() const;
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
   [[nodiscard]] std::vector<SpaceInfo> spaces() const;
+  // What was met while loading.
+  [[nodiscard]] std::vector<StoreTrouble> troubles() const;
   // Of a segment, as footer, journal and headers tell; `name` is of segments(). Rows that are no
   // longer known are not in it.
   Result<std::vector<StoredBlock>> blocks(const SegmentName& name);
@@ -216,6 +232,7 @@ class SegmentStore final : public BlockStore {
   SegmentStore(Disk& disk, const Clock& clock, StoreOptions options);
 
   Result<void> list_files();
+  void trouble(StoreTrouble met);
   void load(Segment& segment);
   Result<void> rewrite(DiskFile& file, std::span<const TableRow> rows);
   [[nodiscard]] std::uint64_t sequence_at(const BlockPlace& place) const;
@@ -248,7 +265,7 @@ class SegmentStore final : public BlockStore {
   // Room for `bytes` more of a class, or an error.
   Result<void> make_room(std::size_t retention, std::uint64_t bytes) GALLEY_REQUIRES(commit_mutex_);
   bool evict(std::optional<std::size_t> retention) GALLEY_REQUIRES(commit_mutex_);
-  Result<Table> contents_of(Segment& segment) GALLEY_REQUIRES(commit_mutex_);
+  Result<SegmentContents> contents_of(Segment& segment) GALLEY_REQUIRES(commit_mutex_);
   // The record at a place, verified to be this key's.
   Result<RecordHead> read_record(Segment& segment,
                                  const BlockPlace& place,
@@ -271,8 +288,11 @@ class SegmentStore final : public BlockStore {
                Group& group) GALLEY_REQUIRES(commit_mutex_);
   // Erases what a crash left of a purge.
   void finish_purges() GALLEY_REQUIRES(commit_mutex_);
-  Result<std::uint64_t> erase_purged(const std::set<std::string, std::less<>>& spaces)
+  Result<void> erase_purged(const std::set<std::string, std::less<>>& spaces)
       GALLEY_REQUIRES(commit_mutex_);
+  Result<void> erase_purged_in(Segment& segment, const std::set<std::string, std::less<>>& spaces)
+      GALLEY_REQUIRES(commit_mutex_);
+  Result<void> erase_unowned(DiskFile& file, const PageRange& range);
 
   [[nodiscard]] std::shared_ptr<Segment> segment(std::uint32_t id) const;
   [[nodiscard]] std::vector<std::shared_ptr<Segment>> live_segments() const;
@@ -296,6 +316,7 @@ class SegmentStore final : public BlockStore {
   // By id; an id is never used again.
   std::vector<std::shared_ptr<Segment>> segments_ GALLEY_GUARDED_BY(segments_mutex_);
   std::map<std::uint16_t, Segment::Use> space_use_ GALLEY_GUARDED_BY(segments_mutex_);
+  std::vector<StoreTrouble> troubles_ GALLEY_GUARDED_BY(segments_mutex_);
   std::vector<std::shared_ptr<Segment>> to_load_;  // oldest first; load_some()'s thread
   std::atomic<bool> loaded_ = false;
 

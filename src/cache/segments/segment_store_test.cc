@@ -204,8 +204,84 @@ TEST_F(SegmentStoreTest, ForeignFilesAreLeftAlone) {
   EXPECT_TRUE(hits(1));
   EXPECT_EQ(store_->stats().foreign_files, 2U);
   EXPECT_EQ(store_->stats().keys, 1U);
+  const auto troubles = store_->troubles();
+  ASSERT_EQ(troubles.size(), 2U);
+  EXPECT_EQ(troubles[0].file, "photo.segment");
+  EXPECT_EQ(troubles[1].file, file_stem(other) + ".segment");
+  EXPECT_TRUE(troubles[0].foreign && troubles[1].foreign);
+  for (const SegmentInfo& one : store_->segments()) {
+    EXPECT_TRUE(store_->blocks(one.name));
+  }
+  EXPECT_EQ(*store_->purge("tenant"), 1U);  // they stop nothing
+  EXPECT_FALSE(hits(1));
   EXPECT_TRUE(disk_.contents("notes.txt"));
-  EXPECT_TRUE(disk_.contents("photo.segment"));
+  EXPECT_EQ(*disk_.contents("photo.segment"), segment);
+  EXPECT_EQ(*disk_.contents(file_stem(other) + ".segment"), segment);
+}
+
+TEST_F(SegmentStoreTest, APurgeErasesPagesThatNobodyOwns) {
+  for (std::uint64_t n = 1; n <= 5; ++n) {
+    put(n, n == 3 ? "b" : "a");
+  }
+  commit();
+  ASSERT_TRUE(store_->close());
+  const std::string name = file(".segment");
+  auto bytes = *disk_.contents(name);
+  // The header of block 2 is damaged, and the footer and the end of block 5 are cut off: two pages
+  // each.
+  bytes[kDiskPage * 3 + 40] ^= std::byte{1};
+  bytes.resize(kDiskPage * 11 - 900);
+  disk_.put(name, bytes);
+  open();
+  const auto troubles = store_->troubles();
+  ASSERT_EQ(troubles.size(), 1U);
+  EXPECT_EQ(troubles[0].file, name);
+  EXPECT_FALSE(troubles[0].foreign);
+  EXPECT_EQ(store_->stats().damaged_segments, 1U);
+  EXPECT_EQ(*store_->purge("a"), 2U);
+  EXPECT_EQ(store_->stats().unowned_pages_erased, 4U);
+  EXPECT_TRUE(hits(3, "b"));
+  const auto left = *disk_.contents(name);
+  for (const std::uint64_t n : {1, 2, 4, 5}) {
+    const auto first = std::span(BlockForTest(n, "a").parts[0]).first(500);
+    EXPECT_TRUE(std::ranges::search(left, first).empty()) << n;
+  }
+  ASSERT_TRUE(store_->purge("a"));
+  EXPECT_EQ(store_->stats().unowned_pages_erased, 4U) << "there are none left";
+}
+
+TEST_F(SegmentStoreTest, ASegmentThatLostItsEndIsNamed) {
+  put(1);
+  commit();
+  ASSERT_TRUE(store_->close());
+  const std::string name = file(".segment");
+  const auto bytes = *disk_.contents(name);
+  options_.read_only = true;
+  for (const std::size_t left : {std::size_t{0}, std::size_t{100}, bytes.size() - kDiskPage}) {
+    disk_.put(name, std::vector<std::byte>(bytes.begin(), bytes.begin() + static_cast<long>(left)));
+    open();
+    ASSERT_EQ(store_->troubles().size(), 1U) << left;
+    EXPECT_EQ(store_->troubles()[0].file, name);
+    EXPECT_EQ(store_->stats().damaged_segments, 1U);
+    EXPECT_EQ(hits(1), left > 100);
+  }
+  disk_.put(name, bytes);
+  open();
+  EXPECT_TRUE(store_->troubles().empty());
+}
+
+TEST_F(SegmentStoreTest, AFolderThatIsNoStoreStaysAsItIs) {
+  VirtualDisk disk{Seed(5)};
+  disk.put("notes.txt", std::vector<std::byte>(10));
+  options_.must_exist = true;
+  const auto refused = SegmentStore::open(disk, clock_, options_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNotFound);
+  EXPECT_EQ(disk.list()->size(), 1U);
+  put(1);
+  commit();
+  open();  // this one is one
+  EXPECT_TRUE(store_->close());
 }
 
 TEST_F(SegmentStoreTest, SegmentsDieWholeAndNeverEarly) {

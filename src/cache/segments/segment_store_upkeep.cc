@@ -20,7 +20,8 @@ constexpr std::size_t kEvictionCandidates = 8;
 // What is refreshed by one maintain(), so that others get their turn.
 constexpr std::uint64_t kRefreshBytesAtOnce = std::uint64_t{64} << 20U;
 constexpr std::string_view kPurgesMagic = "galley purges 1\n";
-constexpr std::array<std::string_view, 2> kPurgeFiles{"purges.a", "purges.b"};
+// A gap is looked at in steps of so many bytes.
+constexpr std::uint64_t kGapAtOnce = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kPurgesBytesMax = std::uint64_t{64} << 20U;
 
 std::int64_t seconds(Duration duration) {
@@ -164,15 +165,14 @@ void SegmentStore::drop(const std::vector<std::shared_ptr<Segment>>& gone) {
   }
 }
 
-Result<Table> SegmentStore::contents_of(Segment& segment) {
+Result<SegmentContents> SegmentStore::contents_of(Segment& segment) {
   for (const auto& writer : writers_) {
     if (writer && writer->segment().get() == &segment) {
-      return writer->contents();
+      return SegmentContents{.table = writer->contents()};  // what it wrote has no gaps
     }
   }
   GALLEY_TRY(const auto file, segment.file(disk_, !options_.read_only));
-  GALLEY_TRY(SegmentContents contents, read_contents(disk_, *file, segment.name, options_.defect));
-  return std::move(contents.table);
+  return read_contents(disk_, *file, segment.name, options_.defect);
 }
 
 Result<RecordHead> SegmentStore::read_record(Segment& segment,
@@ -309,10 +309,11 @@ bool SegmentStore::evict(std::optional<std::size_t> retention) {
   for (std::size_t i = 0; i < closed.size(); ++i) {
     double weighted = 0;
     double bytes = 0;
-    if (const auto table = contents_of(*closed[i])) {
-      for (const TableRow& row : table->rows) {
+    if (const auto contents = contents_of(*closed[i])) {
+      const Table& table = contents->table;
+      for (const TableRow& row : table.rows) {
         const double size = static_cast<double>(row.pages) * kDiskPage;
-        const auto space = scopes_.space(table->scopes[row.scope].space);
+        const auto space = scopes_.space(table.scopes[row.scope].space);
         const auto entry = space ? index_.find(*space, row.key) : std::nullopt;
         if (entry && entry->place.segment == closed[i]->id && entry->place.page == row.page) {
           bytes += size;
@@ -478,26 +479,15 @@ void SegmentStore::finish_purges() {
 }
 
 // Their bytes go from the disk. Blocks put after the purge stay.
-Result<std::uint64_t> SegmentStore::erase_purged(const std::set<std::string, std::less<>>& spaces) {
-  std::uint64_t erased = 0;
+Result<void> SegmentStore::erase_purged(const std::set<std::string, std::less<>>& spaces) {
+  Result<void> out;
   for (const auto& one : live_segments()) {
-    GALLEY_TRY(const Table table, contents_of(*one));
-    std::shared_ptr<DiskFile> file;
-    for (const TableRow& row : table.rows) {
-      const std::string& space = table.scopes[row.scope].space;
-      if (!spaces.contains(space) || !is_purged(space, row.sequence)) {
-        continue;
-      }
-      if (!file) {
-        GALLEY_TRY(file, one->file(disk_, true));
-      }
-      GALLEY_CHECK_OK(
-          file->erase(std::uint64_t{row.page} * kDiskPage, std::uint64_t{row.pages} * kDiskPage));
-      erased += std::uint64_t{row.pages} * kDiskPage;
+    if (auto erased = erase_purged_in(*one, spaces); !erased && out) {
+      out = std::move(erased);  // one that cannot be read keeps nothing of the others
     }
-    if (file) {
-      GALLEY_CHECK_OK(file->sync());
-    }
+  }
+  if (!out) {
+    return out;
   }
   {
     const MutexLock lock(purges_mutex_);
@@ -505,8 +495,54 @@ Result<std::uint64_t> SegmentStore::erase_purged(const std::set<std::string, std
       purge.erased = purge.erased || spaces.contains(purge.space);
     }
   }
-  GALLEY_CHECK_OK(write_purges());
-  return erased;
+  return write_purges();
+}
+
+Result<void> SegmentStore::erase_purged_in(Segment& segment,
+                                           const std::set<std::string, std::less<>>& spaces) {
+  GALLEY_TRY(const SegmentContents contents, contents_of(segment));
+  std::shared_ptr<DiskFile> file;
+  for (const TableRow& row : contents.table.rows) {
+    const std::string& space = contents.table.scopes[row.scope].space;
+    if (!spaces.contains(space) || !is_purged(space, row.sequence)) {
+      continue;
+    }
+    if (!file) {
+      GALLEY_TRY(file, segment.file(disk_, true));
+    }
+    GALLEY_CHECK_OK(
+        file->erase(std::uint64_t{row.page} * kDiskPage, std::uint64_t{row.pages} * kDiskPage));
+  }
+  for (const PageRange& range : contents.unowned) {
+    if (!file) {
+      GALLEY_TRY(file, segment.file(disk_, true));
+    }
+    GALLEY_CHECK_OK(erase_unowned(*file, range));
+  }
+  return file ? file->sync() : Result<void>{};
+}
+
+// Nothing can serve these pages, so nothing is lost but what may have to go.
+Result<void> SegmentStore::erase_unowned(DiskFile& file, const PageRange& range) {
+  PageBuffer bytes;
+  for (std::uint64_t at = range.begin; at < range.end; at += kGapAtOnce) {
+    const std::uint64_t count = std::min(kGapAtOnce, range.end - at);
+    bytes.resize(count);
+    // The last page may end before its end; then it is not read, and erased.
+    const bool read = file.read(at, bytes.bytes()).has_value();
+    std::uint64_t pages = 0;
+    for (std::uint64_t page = 0; page < count; page += kDiskPage) {
+      pages += !read || std::ranges::any_of(bytes.bytes().subspan(page, kDiskPage),
+                                            [](std::byte byte) { return byte != std::byte{0}; })
+                   ? 1
+                   : 0;
+    }
+    if (pages > 0) {
+      GALLEY_CHECK_OK(file.erase(at, count));
+      counts_->unowned_pages_erased += pages;
+    }
+  }
+  return {};
 }
 
 bool SegmentStore::is_purged(std::string_view space, std::uint64_t sequence) const {
@@ -575,6 +611,8 @@ StoreStats SegmentStore::stats() const {
   out.scanned_blocks = from.scanned_blocks;
   out.damaged_tables = from.damaged_tables;
   out.foreign_files = from.foreign_files;
+  out.damaged_segments = from.damaged_segments;
+  out.unowned_pages_erased = from.unowned_pages_erased;
   return out;
 }
 
@@ -603,6 +641,11 @@ std::vector<SpaceInfo> SegmentStore::spaces() const {
   return out;
 }
 
+std::vector<StoreTrouble> SegmentStore::troubles() const {
+  const MutexLock lock(segments_mutex_);
+  return troubles_;
+}
+
 Result<std::vector<StoredBlock>> SegmentStore::blocks(const SegmentName& name) {
   const MutexLock commit(commit_mutex_);
   std::vector<StoredBlock> out;
@@ -610,7 +653,8 @@ Result<std::vector<StoredBlock>> SegmentStore::blocks(const SegmentName& name) {
     if (one->name != name) {
       continue;
     }
-    GALLEY_TRY(const Table table, contents_of(*one));
+    GALLEY_TRY(const SegmentContents contents, contents_of(*one));
+    const Table& table = contents.table;
     for (const TableRow& row : table.rows) {
       const TableScope& scope = table.scopes[row.scope];
       const auto space = scopes_.space(scope.space);

@@ -1,11 +1,17 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "cache/segments/segment_store.h"
 
 namespace galley::cache {
+
+// Files of a store beside its segments and journals.
+inline constexpr std::string_view kLockFile = "lock";
+inline constexpr std::array<std::string_view, 2> kPurgeFiles{"purges.a", "purges.b"};
 
 // What StoreStats counts since open(), by any thread.
 struct SegmentStore::Counts {
@@ -34,6 +40,8 @@ struct SegmentStore::Counts {
   Count scanned_blocks{};
   Count damaged_tables{};
   Count foreign_files{};
+  Count damaged_segments{};
+  Count unowned_pages_erased{};
 };
 
 }  // namespace galley::cache

@@ -10,8 +10,8 @@
  * during the call.
  *
  * Threads. Any number may use a store at once; a lease belongs to one at a time. put may write to
- * the disk (when a group is full), commit, maintain, purge and get do; match never does. No thread is
- * started: call galley_store_maintain every few seconds.
+ * the disk (when a group is full), commit, maintain, purge and get do; match never does. No thread
+ * is started: call galley_store_maintain every few seconds.
  *
  * Errors. Functions return a galley_store_code. `error` may be NULL; on failure it receives a
  * sentence. Output parameters are written on success only. A NULL handle or output parameter, or a
@@ -37,9 +37,9 @@ typedef int32_t galley_store_code;
 enum {
   GALLEY_STORE_OK = 0,
   GALLEY_STORE_INVALID_ARGUMENT = 1,
-  GALLEY_STORE_NOT_FOUND = 3,         /* no such folder */
-  GALLEY_STORE_TOO_LARGE = 4,         /* above a limit below */
-  GALLEY_STORE_OVERLOADED = 5,        /* a budget is used up, too much waits, or another writes here */
+  GALLEY_STORE_NOT_FOUND = 3,  /* no such folder */
+  GALLEY_STORE_TOO_LARGE = 4,  /* above a limit below */
+  GALLEY_STORE_OVERLOADED = 5, /* a budget is used up, too much waits, or another writes here */
   GALLEY_STORE_DEADLINE_EXCEEDED = 8, /* the lease is over */
   GALLEY_STORE_CORRUPTION = 9,        /* the block is damaged and no longer known: a miss */
   GALLEY_STORE_UNAVAILABLE = 10,      /* the disk failed, or the store is read-only: try later */
@@ -58,23 +58,24 @@ typedef struct galley_store galley_store;
 
 /* How long blocks of a class stay. Blocks of a class that are put in one hour expire together. */
 typedef struct galley_store_class {
-  const char* name;    /* 1 to 15 of [a-z0-9_] */
-  int64_t life_s;      /* at least so long after the last put or refresh; a hit near the end is one */
-  uint64_t bytes_max;  /* 0: only the store's own limit */
+  const char* name; /* 1 to 15 of [a-z0-9_] */
+  int64_t life_s;   /* at least so long after the last put or refresh; a hit near the end is one */
+  uint64_t bytes_max; /* 0: only the store's own limit */
 } galley_store_class;
 
 typedef struct galley_store_options {
-  size_t struct_size;   /* sizeof(galley_store_options) */
-  const char* folder;   /* made if it is missing, unless read_only */
+  size_t struct_size;                /* sizeof(galley_store_options) */
+  const char* folder;                /* made if it is missing, unless read_only */
   const galley_store_class* classes; /* NULL: "agent" with 3 days, "chat" with 7 */
   size_t class_count;
   uint64_t bytes_max;           /* of all files; 0: none. The coldest segments make room */
   uint64_t namespace_bytes_max; /* of each namespace; 0: none. Above it puts are refused */
   uint64_t segment_bytes;       /* a segment is closed at this size; 0: 1 GiB */
   uint64_t group_bytes;         /* put commits when so many bytes wait; 0: 8 MiB */
-  int32_t read_only;  /* 1: look at a store that may be in use by its writer; sees what is there now */
-  int32_t buffered;   /* 1: through the system's cache; 0: past it (O_DIRECT) where possible */
-  int32_t lease_s;    /* life of a lease; 0: 30 */
+  int32_t
+      read_only; /* 1: look at a store that may be in use by its writer; sees what is there now */
+  int32_t buffered; /* 1: through the system's cache; 0: past it (O_DIRECT) where possible */
+  int32_t lease_s;  /* life of a lease; 0: 30 */
 } galley_store_options;
 
 GALLEY_STORE_API galley_store_code galley_store_open(const galley_store_options* options,
@@ -112,19 +113,20 @@ typedef struct galley_store_part {
 
 typedef struct galley_store_block {
   size_t struct_size;
-  const char* name;        /* namespace: blocks of different ones never meet. NULL: "" */
-  galley_store_key key;    /* a wide hash of everything the bytes depend on: equal keys, equal bytes */
+  const char* name;     /* namespace: blocks of different ones never meet. NULL: "" */
+  galley_store_key key; /* a wide hash of everything the bytes depend on: equal keys, equal bytes */
   galley_store_key parent; /* of the block in front; zeros for the first */
   uint64_t layout;         /* how the bytes are to be read; another layout never hits */
   uint64_t numerics;       /* whose arithmetic made them */
   int32_t approximate;     /* 1: the block, or one in front of it, is not what an exact run makes */
   uint32_t retention;      /* class, by index */
-  const galley_store_part* parts; /* in the order they will be used; each has a checksum of its own */
+  const galley_store_part*
+      parts; /* in the order they will be used; each has a checksum of its own */
   size_t part_count;
 } galley_store_block;
 
-/* Copies the block. `*known` (may be NULL) is 1 when the store has it or is about to, and nothing was
- * done. */
+/* Copies the block. `*known` (may be NULL) is 1 when the store has it or is about to, and nothing
+ * was done. */
 GALLEY_STORE_API galley_store_code galley_store_put(galley_store* store,
                                                     const galley_store_block* block,
                                                     int32_t* known,
@@ -147,10 +149,11 @@ typedef struct galley_store_query {
 
 typedef int32_t galley_store_miss;
 enum {
-  GALLEY_STORE_MISS_NONE = 0,     /* all keys hit */
-  GALLEY_STORE_MISS_UNKNOWN = 1,  /* never stored, or gone */
+  GALLEY_STORE_MISS_NONE = 0,    /* all keys hit */
+  GALLEY_STORE_MISS_UNKNOWN = 1, /* never stored, or gone */
   GALLEY_STORE_MISS_LAYOUT = 2,
-  GALLEY_STORE_MISS_NUMERICS = 3, /* approximate, or other arithmetic, and exactness was asked for */
+  GALLEY_STORE_MISS_NUMERICS =
+      3, /* approximate, or other arithmetic, and exactness was asked for */
   GALLEY_STORE_MISS_EXPIRED = 4
 };
 
@@ -183,9 +186,9 @@ typedef struct galley_store_got {
 } galley_store_got;
 
 /* Reads and verifies block `index` of a lease. Where `memory` begins at a multiple of 4096 and has
- * galley_store_lease_bytes, the disk writes there and nothing is copied; pinned memory is fine. Else
- * the parts are copied there, one behind the other, and `size` needs only reach for them. `places`
- * receives the parts' places, as many as `place_capacity` allows; `got` may be NULL. */
+ * galley_store_lease_bytes, the disk writes there and nothing is copied; pinned memory is fine.
+ * Else the parts are copied there, one behind the other, and `size` needs only reach for them.
+ * `places` receives the parts' places, as many as `place_capacity` allows; `got` may be NULL. */
 GALLEY_STORE_API galley_store_code galley_store_get(galley_store* store,
                                                     const galley_store_lease* lease,
                                                     size_t index,
