@@ -84,11 +84,10 @@ Result<NewFile> NewFile::create(const fs::path& path, std::uint64_t bytes) {
     const bool emptied = ::ftruncate(out.file_, 0) == 0;
     const fs::space_info space = fs::space(folder, error);
     if (error_number == ENOSPC && emptied && !error) {
-      return fail(
-          Code::kUnavailable,
-          fmt::format("needs {}, {} are free", to_string(Bytes(static_cast<std::int64_t>(bytes))),
-                      to_string(Bytes(static_cast<std::int64_t>(space.available)))),
-          folder.string());
+      return fail(Code::kUnavailable,
+                  fmt::format("needs {}, {} are free", to_string(Bytes(bytes)),
+                              to_string(Bytes(space.available))),
+                  folder.string());
     }
     return cannot("cannot write it", error_number, part);
   }

@@ -242,7 +242,7 @@ TEST_F(SegmentStoreTest, APurgeErasesPagesThatNobodyOwns) {
   EXPECT_EQ(store_->stats().unowned_pages_erased, 4U);
   EXPECT_TRUE(hits(3, "b"));
   const auto left = *disk_.contents(name);
-  for (const std::uint64_t n : {1, 2, 4, 5}) {
+  for (const std::uint64_t n : {1U, 2U, 4U, 5U}) {
     const auto first = std::span(BlockForTest(n, "a").parts[0]).first(500);
     EXPECT_TRUE(std::ranges::search(left, first).empty()) << n;
   }
