@@ -15,6 +15,7 @@
 
 #include "base/metrics.h"
 #include "base/random.h"
+#include "base/real_clock.h"
 #include "base/virtual_loop.h"
 #include "engine/engine_source.h"
 #include "engine/source_for_test.h"
@@ -67,7 +68,7 @@ class Endings {
                     .drafts = NetworkDevice::drafts(network_->plan(), {}),
                     .hit = model::hit_rule(network_->plan(), model::WindowRebuild::kExact),
                     .prefill_tokens = 128}),
-        runner_(*network_, tokenizer(), clock_, {.slots = kSlots, .blocks = kBlocks}),
+        runner_(*network_, tokenizer(), steps_clock_, {.slots = kSlots, .blocks = kBlocks}),
         loop_(scheduler_, runner_, clock_, {}) {}
 
   void run(std::int64_t events) {
@@ -179,6 +180,7 @@ class Endings {
   }
 
   VirtualLoop clock_;
+  RealClock steps_clock_;  // of the device, which has a thread of its own
   std::unique_ptr<kernels::Device> device_ = kernels::create_cpu_device(1);
   std::unique_ptr<model::Network> network_ = model::Network::load(mini(), *device_, {}).value();
   Scheduler scheduler_;
