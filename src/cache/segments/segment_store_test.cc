@@ -243,7 +243,8 @@ TEST_F(SegmentStoreTest, APurgeErasesPagesThatNobodyOwns) {
   EXPECT_TRUE(hits(3, "b"));
   const auto left = *disk_.contents(name);
   for (const std::uint64_t n : {1U, 2U, 4U, 5U}) {
-    const auto first = std::span(BlockForTest(n, "a").parts[0]).first(500);
+    const BlockForTest block(n, "a");
+    const auto first = std::span(block.parts[0]).first(500);
     EXPECT_TRUE(std::ranges::search(left, first).empty()) << n;
   }
   ASSERT_TRUE(store_->purge("a"));
