@@ -189,19 +189,11 @@ Result<std::unique_ptr<FileStore>> FileStore::open(const std::string& folder,
   }
   const std::string path = folder + "/files.db";
   GALLEY_TRY(Sqlite database, Sqlite::open(path));
-  GALLEY_TRY(const std::int64_t tables, database.number("SELECT count(*) FROM sqlite_master"));
-  if (tables == 0) {
+  GALLEY_TRY(const bool fresh, database.empty());
+  if (fresh) {
     GALLEY_CHECK_OK(check_no_files(folder));
-    GALLEY_TRY(SqliteTransaction change, SqliteTransaction::begin(database));
-    GALLEY_CHECK_OK(database.run(kSchema));
-    GALLEY_CHECK_OK(change.commit());
   }
-  GALLEY_TRY(const std::int64_t application, database.number("PRAGMA application_id"));
-  GALLEY_TRY(const std::int64_t version, database.number("PRAGMA user_version"));
-  if (application != kApplication || version != kVersion) {
-    return fail(Code::kCorruption,
-                fmt::format("'{}' is a database of another program or version", path));
-  }
+  GALLEY_CHECK_OK(database.take_form({kSchema, kApplication, kVersion}, path));
   GALLEY_CHECK_OK(remove_strays(database, folder));
   return std::unique_ptr<FileStore>(new FileStore(std::move(database), folder, limits, clock));
 }

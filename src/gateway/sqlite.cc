@@ -137,6 +137,27 @@ Result<std::int64_t> Sqlite::number(std::string_view sql) {
   return row ? statement.number(0) : 0;
 }
 
+Result<bool> Sqlite::empty() {
+  GALLEY_TRY(const std::int64_t tables, number("SELECT count(*) FROM sqlite_master"));
+  return tables == 0;
+}
+
+Result<void> Sqlite::take_form(const SqliteForm& form, std::string_view path) {
+  GALLEY_TRY(const bool fresh, empty());
+  if (fresh) {
+    GALLEY_TRY(SqliteTransaction change, SqliteTransaction::begin(*this));
+    GALLEY_CHECK_OK(run(form.schema));
+    GALLEY_CHECK_OK(change.commit());
+  }
+  GALLEY_TRY(const std::int64_t application, number("PRAGMA application_id"));
+  GALLEY_TRY(const std::int64_t version, number("PRAGMA user_version"));
+  if (application != form.application || version != form.version) {
+    return fail(Code::kCorruption,
+                fmt::format("'{}' is a database of another program or version", path));
+  }
+  return {};
+}
+
 std::int64_t Sqlite::changed() const {
   return sqlite3_changes64(database_.get());
 }

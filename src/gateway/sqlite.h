@@ -42,6 +42,13 @@ class SqliteStatement {
   sqlite3_stmt* statement_;
 };
 
+// Whose a database is. The schema sets both pragmas.
+struct SqliteForm {
+  const char* schema;
+  std::int64_t application;  // PRAGMA application_id
+  std::int64_t version;      // PRAGMA user_version
+};
+
 class Sqlite {
  public:
   // Makes the file, for its owner's eyes only, where there is none; ":memory:" is none. The file is
@@ -49,6 +56,11 @@ class Sqlite {
   // committed survives the end of the process in any way; a machine that loses power may forget the
   // last moments, and breaks nothing.
   [[nodiscard]] static Result<Sqlite> open(const std::string& path);
+
+  [[nodiscard]] Result<bool> empty();
+  // Makes the schema where the database is empty. kCorruption when it is of another program or
+  // version; `path` is for the error.
+  [[nodiscard]] Result<void> take_form(const SqliteForm& form, std::string_view path);
 
   [[nodiscard]] Result<void> run(const char* sql);
   [[nodiscard]] Result<SqliteStatement> prepare(std::string_view sql);

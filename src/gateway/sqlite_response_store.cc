@@ -45,18 +45,7 @@ Result<std::unique_ptr<SqliteResponseStore>> SqliteResponseStore::open(const std
                                                                        ResponseLimits limits,
                                                                        const Clock& clock) {
   GALLEY_TRY(Sqlite database, Sqlite::open(path));
-  GALLEY_TRY(const std::int64_t tables, database.number("SELECT count(*) FROM sqlite_master"));
-  if (tables == 0) {
-    GALLEY_TRY(SqliteTransaction change, SqliteTransaction::begin(database));
-    GALLEY_CHECK_OK(database.run(kSchema));
-    GALLEY_CHECK_OK(change.commit());
-  }
-  GALLEY_TRY(const std::int64_t application, database.number("PRAGMA application_id"));
-  GALLEY_TRY(const std::int64_t version, database.number("PRAGMA user_version"));
-  if (application != kApplication || version != kVersion) {
-    return fail(Code::kCorruption,
-                fmt::format("'{}' is a database of another program or version", path));
-  }
+  GALLEY_CHECK_OK(database.take_form({kSchema, kApplication, kVersion}, path));
   // Which tenant has most, and of it what was used longest ago, without a look at the texts. Not of
   // the schema: databases of earlier versions have it not.
   GALLEY_CHECK_OK(
