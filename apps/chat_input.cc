@@ -3,8 +3,8 @@
 #include <atomic>
 #include <clocale>
 #include <csignal>
-#include <cstdlib>
-#include <editline/readline.h>
+#include <cstdio>
+#include <histedit.h>
 #include <iostream>
 #include <memory>
 
@@ -18,35 +18,82 @@ static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler writ
 
 }  // namespace
 
-ChatInput::ChatInput(bool terminal) : terminal_(terminal) {
-  if (terminal_) {
+// libedit's own interface: of its imitation of readline, Ctrl-C is a signal while a line is edited,
+// and one that comes just before the read of the next key wakes nobody. Here it is a key like any
+// other.
+class ChatInput::Editor {
+ public:
+  Editor()
+      : history_(history_init(), &history_end),
+        edit_(el_init("galley", stdin, stdout, stderr), &el_end) {
     std::setlocale(LC_CTYPE, "");  // libedit counts columns of what is typed by it
-    using_history();
-    stifle_history(kHistoryLines);
+    HistEvent event;
+    history(history_.get(), &event, H_SETSIZE, kHistoryLines);
+    el_set(edit_.get(), EL_CLIENTDATA, this);
+    el_set(edit_.get(), EL_PROMPT, &prompt);
+    el_set(edit_.get(), EL_HIST, history, history_.get());
+    el_set(edit_.get(), EL_EDITOR, "emacs");
+    el_set(edit_.get(), EL_SIGNAL, 1);  // a changed width, Ctrl-Z and coming back
+    el_set(edit_.get(), EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    el_set(edit_.get(), EL_SETTY, "-d", "intr=", nullptr);
+    el_set(edit_.get(), EL_ADDFN, "drop-line", "drops what was typed", &drop_line);
+    el_set(edit_.get(), EL_BIND, "^C", "drop-line", nullptr);
   }
-}
 
-std::optional<ChatInput::Line> ChatInput::read(const char* prompt) {
-  if (!terminal_) {
-    Line line;
-    if (!std::getline(std::cin, line.text)) {
-      return std::nullopt;
+  std::optional<Line> read(const char* prompt) {
+    prompt_ = prompt;
+    int length = 0;
+    const char* text = el_gets(edit_.get(), &length);
+    if (text == nullptr || length <= 0) {
+      // A signal from elsewhere ends the line, too.
+      return take_interrupt() ? std::optional(Line{.interrupted = true}) : std::nullopt;
     }
-    if (line.text.ends_with('\r')) {  // a text file of Windows
+    Line line{.text = text};
+    if (line.text.ends_with('\n')) {
       line.text.pop_back();
     }
+    if (!line.text.empty()) {
+      HistEvent event;
+      history(history_.get(), &event, H_ENTER, line.text.c_str());
+    }
+    // One that came before the line was edited; a later one stops the answer.
+    (void)take_interrupt();
     return line;
   }
-  const std::unique_ptr<char, decltype(&std::free)> text(readline(prompt), &std::free);
-  if (text == nullptr) {
-    // libedit ends the line both for Ctrl-C and at the end of the input.
-    return take_interrupt() ? std::optional(Line{.interrupted = true}) : std::nullopt;
+
+ private:
+  static Editor& of(EditLine* edit) {
+    void* editor = nullptr;
+    el_get(edit, EL_CLIENTDATA, &editor);
+    return *static_cast<Editor*>(editor);
   }
-  if (*text != '\0') {
-    add_history(text.get());
+  static char* prompt(EditLine* edit) { return of(edit).prompt_.data(); }
+  static unsigned char drop_line(EditLine* /*edit*/, int /*key*/) {
+    interrupted.store(true, std::memory_order_relaxed);
+    return CC_EOF;
   }
-  (void)take_interrupt();  // one that came before the line was edited; a later one stops the answer
-  return Line{.text = text.get()};
+
+  std::string prompt_;
+  std::unique_ptr<History, decltype(&history_end)> history_;
+  std::unique_ptr<EditLine, decltype(&el_end)> edit_;
+};
+
+ChatInput::ChatInput(bool terminal) : editor_(terminal ? std::make_unique<Editor>() : nullptr) {}
+
+ChatInput::~ChatInput() = default;
+
+std::optional<ChatInput::Line> ChatInput::read(const char* prompt) {
+  if (editor_) {
+    return editor_->read(prompt);
+  }
+  Line line;
+  if (!std::getline(std::cin, line.text)) {
+    return std::nullopt;
+  }
+  if (line.text.ends_with('\r')) {  // a text file of Windows
+    line.text.pop_back();
+  }
+  return line;
 }
 
 void catch_interrupts() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,9 @@ namespace galley::apps {
 class ChatInput {
  public:
   explicit ChatInput(bool terminal);
+  ~ChatInput();
+  ChatInput(const ChatInput&) = delete;
+  ChatInput& operator=(const ChatInput&) = delete;
 
   struct Line {
     std::string text;
@@ -19,7 +23,8 @@ class ChatInput {
   [[nodiscard]] std::optional<Line> read(const char* prompt);
 
  private:
-  bool terminal_;
+  class Editor;
+  std::unique_ptr<Editor> editor_;  // none where no terminal is
 };
 
 // Ctrl-C from now on sets a flag instead of ending the program.
