@@ -1,6 +1,7 @@
 #include "engine/network_device.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -418,8 +419,10 @@ void NetworkDevice::make_drafts(const Step& step, StepResult& out) {
     Slot& slot = slot_of(i);
     slot.drafts = std::move(drafted[i].tokens);
     // The drafter knows nothing of what a benchmark accepts.
-    if (!options_.injected_acceptance) {
-      slot.confidences = std::move(drafted[i].confidences);
+    slot.confidences = std::move(drafted[i].confidences);
+    if (const auto& chance = options_.injected_acceptance) {
+      // As sure as such a drafter may be.
+      std::ranges::fill(slot.confidences, static_cast<float>(std::log(*chance / (1.0 - *chance))));
     }
     out.rows[places[i]].confidences = slot.confidences;
   }

@@ -324,7 +324,9 @@ void Scheduler::plan_drafts(StepPlan& plan) {
     logits.insert(logits.end(), known.begin(), known.end());
     logits.resize(drafts.size() * gamma, std::numeric_limits<float>::quiet_NaN());
   }
-  const DraftBudget::Order order = draft_budget_.choose(drafts, logits);
+  const DraftBudget::Order order = options_.budgets
+                                       ? draft_budget_.choose(drafts, logits)
+                                       : DraftBudget::Order{.drafts = true, .budget = {}};
   plan.drafts = order.drafts;
   plan.budget = order.budget;
   if (plan.budget) {

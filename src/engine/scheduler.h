@@ -38,6 +38,7 @@ struct SchedulerOptions {
   // Blocks that running requests are expected to need, for at most so many more tokens each, are
   // not given to new ones.
   std::int64_t growth_tokens = 80;
+  bool budgets = true;  // false, to measure against: every step drafts and verifies all there are
   Defect defect = Defect::kNone;
 };
 
