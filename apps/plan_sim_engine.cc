@@ -56,6 +56,7 @@ void add_up(plan::SweepResult& sum, const plan::SweepResult& part) {
   sum.requests += part.requests;
   sum.preemptions += part.preemptions;
   sum.hit_tokens += part.hit_tokens;
+  sum.stored_hit_tokens += part.stored_hit_tokens;
   sum.forks += part.forks;
   sum.drafts += part.drafts;
   sum.drafts_verified += part.drafts_verified;
@@ -78,9 +79,9 @@ void sweep(const Flags& flags, Gates& gates) {
   }
   gates.say(sum.failed == 0, "T1.1",
             fmt::format("{} machines, {} rows, {} requests, {} preemptions, {} forks, {} tokens "
-                        "from the cache, {} of {} drafts verified: {} with a violation",
+                        "from the cache, {} of them from a store, {} of {} drafts verified: {} with a violation",
                         sum.worlds, sum.rows, sum.requests, sum.preemptions, sum.forks,
-                        sum.hit_tokens, sum.drafts_verified, sum.drafts, sum.failed));
+                        sum.hit_tokens, sum.stored_hit_tokens, sum.drafts_verified, sum.drafts, sum.failed));
   if (sum.first_failed) {
     gates.note(fmt::format("again with --first {} --seeds 1 --rows {}", sum.first_failed->value(),
                            flags.rows));

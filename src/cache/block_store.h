@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -102,7 +103,17 @@ class BlockStore {
   virtual Result<BlockView> read_into(const BlockLease& lease,
                                       std::size_t index,
                                       std::span<std::byte> memory) = 0;
-  // The same, into a buffer that is made large enough.
+  // Blocks [first, first + memory.size()) of a lease, together where the store can, each as
+  // read_into(); `done` gets each as it comes, on this thread.
+  virtual void read_all(const BlockLease& lease,
+                        std::size_t first,
+                        std::span<const std::span<std::byte>> memory,
+                        const std::function<void(std::size_t, Result<BlockView>)>& done) {
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      done(first + i, read_into(lease, first + i, memory[i]));
+    }
+  }
+  // read_into() a buffer that is made large enough.
   Result<BlockView> read(const BlockLease& lease, std::size_t index, PageBuffer& buffer) {
     buffer.resize(lease.read_bytes(index));
     return read_into(lease, index, buffer.bytes());

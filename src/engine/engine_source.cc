@@ -6,6 +6,7 @@
 
 #include "base/ceil_div.h"
 #include "base/check.h"
+#include "base/fnv1a.h"
 #include "cache/block_key.h"
 #include "engine/generation_check.h"
 #include "engine/policy.h"
@@ -40,7 +41,15 @@ SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOpt
           .drafts = drafts,
           .hit = model::hit_rule(plan, options.rebuild),
           // Those that will run at once wait for a moment, too. start() keeps the bound.
-          .waiting_max = options.slots + options.waiting_max};
+          .waiting_max = options.slots + options.waiting_max,
+          .exact_windows = options.rebuild != model::WindowRebuild::kBounded,
+          .fetch = options.store.limits};
+}
+
+std::uint64_t fingerprint(std::string_view text) {
+  Fnv1a hash;
+  hash.add(text);
+  return hash.value();
 }
 
 std::size_t mib(std::size_t bytes) {
@@ -172,6 +181,23 @@ EngineSource::EngineSource(std::unique_ptr<model::Network> network,
           clock,
           options_.defect == Defect::kNone ? LaunchMode{} : LaunchMode{.split = false, .depth = 2},
           options_.defect) {
+  if (options_.store.store != nullptr) {
+    traffic_ = std::make_unique<StoreTraffic>(
+        *options_.store.store, device_,
+        StoreTrafficOptions{.layout = fingerprint(network_->plan().fingerprint),
+                            .numerics = fingerprint(options_.store.arithmetic),
+                            .exact_only = scheduler_options.exact_windows,
+                            .agent_class = options_.store.agent_class,
+                            .chat_class = options_.store.chat_class},
+        [this] {
+          {
+            const MutexLock lock(mutex_);
+            progress_ = true;
+          }
+          changed_.notify_all();
+        });
+    scheduler_.attach(*traffic_);
+  }
   if (options_.metrics != nullptr) {
     metrics_.emplace(*options_.metrics).update(scheduler_);
   }
@@ -297,9 +323,17 @@ bool EngineSource::take_new(bool idle) {
   {
     const MutexLock lock(mutex_);
     live_ = jobs_.size() + arrived_.size();
-    while (idle && !ending_ && arrived_.empty() && cancelled_.empty()) {
-      changed_.wait(mutex_);
+    while (idle && !ending_ && arrived_.empty() && cancelled_.empty() && !progress_) {
+      const auto wake_at = scheduler_.wake_at();
+      if (!wake_at) {
+        changed_.wait(mutex_);
+      } else if (const TimeNs now = clock_.now(); now < *wake_at) {
+        changed_.wait_for(mutex_, *wake_at - now);
+      } else {
+        break;
+      }
     }
+    progress_ = false;
     if (ending_) {
       return false;
     }
@@ -319,11 +353,13 @@ bool EngineSource::take_new(bool idle) {
 
 void EngineSource::submit(std::shared_ptr<Job> job) {
   const recipe::Generation& generation = job->request()->generation;
+  // Blocks in memory are this network's alone; those of a store need its weights' name. A tenant's
+  // length says where its name ends.
   const cache::BlockKey root =
-      // The blocks are this network's alone, so its weights need no name here.
-      cache::root_key(
-          {.layout = network_->plan().fingerprint,
-           .salt = fmt::format("{}/{}/{}", options_.salt, generation.tenant, generation.user)});
+      cache::root_key({.layout = network_->plan().fingerprint,
+                       .weights = options_.store.weights,
+                       .salt = fmt::format("{}/{}:{}/{}", options_.salt, generation.tenant.size(),
+                                           generation.tenant, generation.user)});
   Result<RequestId> id =
       scheduler_.submit(job->request(), root, Priority::kInteractive, clock_.now());
   if (!id) {

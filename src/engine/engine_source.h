@@ -19,11 +19,22 @@
 #include "engine/network_device.h"
 #include "engine/scheduler.h"
 #include "engine/step_loop.h"
+#include "engine/store_traffic.h"
 #include "model/network.h"
 #include "recipe/token_source.h"
 #include "recipe/tokenizer.h"
 
 namespace galley::engine {
+
+// Where blocks go that outlive the process, and come from.
+struct EngineStore {
+  cache::BlockStore* store = nullptr;  // null: there is none. Outlives the source
+  std::string weights;                 // names them: blocks of others never meet
+  std::string arithmetic;              // everything that blocks' bits depend on beside them
+  std::size_t agent_class = 0;         // of the store, as in StoreTrafficOptions
+  std::size_t chat_class = 0;
+  FetchLimits limits;
+};
 
 struct EngineOptions {
   std::string name;                      // of the model, for people
@@ -40,6 +51,7 @@ struct EngineOptions {
   Seed seed;         // of requests that send none
   // Of the machine: more is refused. Nothing: whoever asks knows what it has.
   std::optional<Bytes> memory;
+  EngineStore store;
   Defect defect = Defect::kNone;  // for tests of a loop that fails
   Metrics* metrics = nullptr;     // told after every turn; null: nobody is. Outlives the source
 };
@@ -73,6 +85,10 @@ class EngineSource final : public recipe::TokenSource {
 
   [[nodiscard]] std::int64_t context_tokens() const { return scheduler_options_.context_tokens; }
   [[nodiscard]] SchedulerStats stats() const GALLEY_EXCLUDES(mutex_);
+  // Zeros without a store.
+  [[nodiscard]] StoreTrafficStats store_stats() const {
+    return traffic_ ? traffic_->stats() : StoreTrafficStats();
+  }
 
  private:
   class Job;
@@ -103,6 +119,7 @@ class EngineSource final : public recipe::TokenSource {
   // Of the loop's thread.
   Scheduler scheduler_;
   NetworkDevice device_;
+  std::unique_ptr<StoreTraffic> traffic_;  // null without a store
   StepLoop loop_;
   std::optional<EngineMetrics> metrics_;
   std::unordered_map<RequestId, std::shared_ptr<Job>> jobs_;
@@ -115,6 +132,7 @@ class EngineSource final : public recipe::TokenSource {
   std::size_t live_ GALLEY_GUARDED_BY(mutex_) = 0;       // started and not ended
   std::uint64_t started_ GALLEY_GUARDED_BY(mutex_) = 0;  // numbers requests without a seed
   SchedulerStats stats_ GALLEY_GUARDED_BY(mutex_);
+  bool progress_ GALLEY_GUARDED_BY(mutex_) = false;  // of the traffic, since the last turn
   bool failed_ GALLEY_GUARDED_BY(mutex_) = false;
   bool ending_ GALLEY_GUARDED_BY(mutex_) = false;
   std::optional<std::vector<double>> fitted_ GALLEY_GUARDED_BY(mutex_);  // temperatures

@@ -139,19 +139,31 @@ bool NetworkDevice::add_blocks(Slot& slot, std::span<const cache::BlockId> block
 }
 
 Result<NetworkDevice::Buffers> NetworkDevice::buffers(std::span<const cache::BlockId> blocks) {
+  const MutexLock lock(blocks_mutex_);
   Buffers out;
   for (const cache::BlockId block : blocks) {
-    auto& buffer = blocks_[block.value()];
-    if (buffer == nullptr) {
-      buffer = network_.new_block();
-    }
-    if (buffer == nullptr) {
-      out_of_memory_ = true;
-      return fail(Code::kUnavailable, "the machine has no memory for another block of cache");
-    }
-    out.push_back(buffer);
+    GALLEY_TRY(auto one, buffer(block));
+    out.push_back(std::move(one));
   }
   return out;
+}
+
+Result<std::shared_ptr<kernels::Buffer>> NetworkDevice::buffer(cache::BlockId block) {
+  auto& buffer = blocks_[block.value()];
+  if (buffer == nullptr) {
+    buffer = network_.new_block();
+  }
+  if (buffer == nullptr) {
+    out_of_memory_ = true;
+    return fail(Code::kUnavailable, "the machine has no memory for another block of cache");
+  }
+  return buffer;
+}
+
+Result<std::span<std::byte>> NetworkDevice::block_bytes(cache::BlockId block) {
+  const MutexLock lock(blocks_mutex_);
+  GALLEY_TRY(const auto one, buffer(block));
+  return std::span(one->data(), one->size());
 }
 
 // Of the step's rows: how many of its drafts each verifies.
@@ -256,6 +268,18 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
       make_drafts(step, out);
     }
   }
+  tell_lost(out);
+  out.sampler = clock_.now() - begin;
+  {
+    const MutexLock lock(mutex_);
+    results_.emplace(out.id, std::move(out));
+  }
+  changed_.notify_all();
+}
+
+// Once.
+void NetworkDevice::tell_lost(StepResult& out) {
+  const MutexLock lock(blocks_mutex_);
   if (out_of_memory_ && !std::exchange(lost_told_, true)) {
     for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
       if (blocks_[i] == nullptr) {
@@ -263,12 +287,6 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
       }
     }
   }
-  out.sampler = clock_.now() - begin;
-  {
-    const MutexLock lock(mutex_);
-    results_.emplace(out.id, std::move(out));
-  }
-  changed_.notify_all();
 }
 
 SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& step) {

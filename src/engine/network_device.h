@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/serial_executor.h"
+#include "engine/block_traffic.h"
 #include "engine/sampler.h"
 #include "engine/step.h"
 #include "model/network.h"
@@ -31,7 +32,7 @@ struct NetworkDeviceOptions {
 // The network as a device of the engine's loop: one thread that runs forwards and samplers in the
 // order they were launched. A row's answer depends on its request alone: not on the other rows, the
 // chunks, the drafts or the blocks it was given (design 6).
-class NetworkDevice final : public StepDevice {
+class NetworkDevice final : public StepDevice, public BlockMemory {
  public:
   // `network` and `clock` outlive it, and nobody else uses the network meanwhile. Blocks get memory
   // when they are used first; a request that there is none for fails.
@@ -44,6 +45,12 @@ class NetworkDevice final : public StepDevice {
   void launch_forward(StepPlan plan) override;
   void launch_sampler(SamplerPlan plan) override GALLEY_EXCLUDES(mutex_);
   [[nodiscard]] StepResult wait(StepId step) override GALLEY_EXCLUDES(mutex_);
+
+  [[nodiscard]] std::span<const std::size_t> block_parts() const override {
+    return network_.block_parts();
+  }
+  [[nodiscard]] Result<std::span<std::byte>> block_bytes(cache::BlockId block) override
+      GALLEY_EXCLUDES(blocks_mutex_);
 
   // Drafts of one request in one step, at most.
   [[nodiscard]] static int drafts(const model::ModelPlan& plan,
@@ -63,11 +70,15 @@ class NetworkDevice final : public StepDevice {
   [[nodiscard]] std::optional<bool> injected(const Draw& where) const;
   // The drafter's context: whose rows of the forward are final, all at once.
   void keep_features(const Step& step);
+  void tell_lost(StepResult& out) GALLEY_EXCLUDES(blocks_mutex_);
   void make_forks(const Step& step);
   // Behind every row of the plan that wants them, all at once.
   void make_drafts(const Step& step, StepResult& out);
   using Buffers = std::vector<std::shared_ptr<kernels::Buffer>>;
-  [[nodiscard]] Result<Buffers> buffers(std::span<const cache::BlockId> blocks);
+  [[nodiscard]] Result<Buffers> buffers(std::span<const cache::BlockId> blocks)
+      GALLEY_EXCLUDES(blocks_mutex_);
+  [[nodiscard]] Result<std::shared_ptr<kernels::Buffer>> buffer(cache::BlockId block)
+      GALLEY_REQUIRES(blocks_mutex_);
   [[nodiscard]] bool add_blocks(Slot& slot, std::span<const cache::BlockId> blocks);
 
   model::Network& network_;
@@ -76,8 +87,10 @@ class NetworkDevice final : public StepDevice {
   const NetworkDeviceOptions options_;
   const int drafts_;
   std::vector<Slot> slots_;
-  std::vector<std::shared_ptr<kernels::Buffer>> blocks_;  // by id; null: not used yet
-  bool out_of_memory_ = false;                            // a block was to get some
+  Mutex blocks_mutex_;
+  // By id; null: not used yet.
+  std::vector<std::shared_ptr<kernels::Buffer>> blocks_ GALLEY_GUARDED_BY(blocks_mutex_);
+  bool out_of_memory_ GALLEY_GUARDED_BY(blocks_mutex_) = false;  // a block was to get some
   bool lost_told_ = false;
   std::deque<Step> steps_;  // launched; the front one is the next to be sampled
 

@@ -47,6 +47,20 @@ std::optional<std::size_t> choose_victim(std::span<const VictimView> running) {
   return best;
 }
 
+bool starts_with_what_came(const FetchView& view, const FetchLimits& limits) {
+  if (view.over || view.waited >= limits.wait_max || view.quiet >= limits.quiet_max) {
+    return true;
+  }
+  if (view.fetched == 0 || view.tokens_per_second <= 0) {
+    return false;  // nothing to judge by
+  }
+  const auto left = static_cast<double>(view.promised - view.fetched);
+  const double fetching = left * std::chrono::duration<double>(view.waited).count() /
+                          static_cast<double>(view.fetched);
+  const double computing = left * kBlockTokens / view.tokens_per_second;
+  return computing < fetching;
+}
+
 std::int64_t chunk_tokens(std::int64_t begin, std::int64_t left, std::int64_t budget) {
   GALLEY_ASSERT(left > 0);
   if (left <= budget) {

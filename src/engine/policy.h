@@ -48,6 +48,24 @@ struct VictimView {
 // Nothing of nothing.
 [[nodiscard]] std::optional<std::size_t> choose_victim(std::span<const VictimView> running);
 
+// How far the blocks of a hit have come that a store has promised.
+struct FetchView {
+  std::size_t promised{};       // blocks; 0: the store has not answered
+  std::size_t fetched{};        // of them
+  bool over{};                  // no more will come
+  Duration waited{};            // since it was ordered
+  Duration quiet{};             // since the newest block came
+  double tokens_per_second{};   // that computing them instead would get; 0: not known
+};
+// How long it is waited for at most, whatever it promises, and without a sign of life.
+struct FetchLimits {
+  Duration wait_max = std::chrono::seconds(2);
+  Duration quiet_max = std::chrono::milliseconds(250);
+};
+// Whether the request goes on with what has come: nothing more will, its time is up, or computing
+// the rest is expected to be quicker (spec runtime 8.3, the deadline rule).
+[[nodiscard]] bool starts_with_what_came(const FetchView& view, const FetchLimits& limits);
+
 // Tokens of a prompt's next chunk: `left` of them are to be fed from position `begin` on, and the
 // step has room for `budget`. Chunks end at the prompt's end or at a block's, and are not empty.
 [[nodiscard]] std::int64_t chunk_tokens(std::int64_t begin, std::int64_t left, std::int64_t budget);

@@ -46,6 +46,16 @@ struct Scheduler::Request {
   bool has_drafts = false;         // its next row in decoding, unless it ends before
   std::vector<float> confidences;  // newest known: of the drafts behind its newest token
   bool started = false;            // its Started was given out
+  bool exact = true;               // lineage of the blocks it makes
+  // It has its slot and blocks, and waits for what a store has of its prompt.
+  struct Fetch {
+    std::size_t hit{};      // blocks in front, that were in the pool
+    std::size_t hit_max{};  // blocks that a hit may have
+    TimeNs begin;
+    TimeNs newest;             // when the newest block was seen
+    std::size_t seen{};        // blocks
+  };
+  std::optional<Fetch> fetch;
   Request* leader = nullptr;
   std::vector<Request*> followers;  // only while its prompt is not computed
 
@@ -210,7 +220,9 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   StepPlan plan{.id = StepId(next_step_)};
   plan_rows(plan, now);
   // Nothing runs, and nothing that is launched will free a block: somebody has to make room.
-  while (plan.rows.empty() && flights_.empty() && retired_.empty() && preempt_one()) {
+  // Who waits for a store ends that soon.
+  while (plan.rows.empty() && flights_.empty() && retired_.empty() && fetching_ == 0 &&
+         preempt_one()) {
     reclaim();
     plan_rows(plan, now);
   }
@@ -261,7 +273,8 @@ void Scheduler::plan_rows(StepPlan& plan, TimeNs now) {
   // The last chunk of a prompt adds those that fork from it to the list's end.
   for (std::size_t i = 0, count = running_.size(); i < count; ++i) {
     Request& request = *running_[i];
-    if (request.prefills() && (budget >= kBlockTokens || plan.rows.empty())) {
+    const bool room_left = budget >= kBlockTokens || plan.rows.empty();
+    if (request.prefills() && room_left && (!request.fetch || fetched(request, plan, now))) {
       budget -= plan_chunk(request, budget, plan);
     }
   }
@@ -371,13 +384,15 @@ bool Scheduler::reserve(Request& request, std::int64_t tokens, std::vector<cache
 void Scheduler::admit_all(StepPlan& plan, std::int64_t budget, TimeNs now) {
   while ((budget >= kBlockTokens || plan.rows.empty()) && !free_slots_.empty()) {
     Request* const request = next_to_admit(now);
-    if (request == nullptr || !admit(*request, plan)) {
+    if (request == nullptr || !admit(*request, plan, now)) {
       return;  // nobody overtakes the one whose turn it is
     }
     erase_one(waiting_, request);
     erase_one(preempted_, request);
     running_.push_back(request);
-    budget -= plan_chunk(*request, budget, plan);
+    if (!request->fetch) {
+      budget -= plan_chunk(*request, budget, plan);
+    }
   }
 }
 
@@ -400,8 +415,9 @@ Scheduler::Request* Scheduler::next_to_admit(TimeNs now) const {
   return next ? waiting_[*next] : nullptr;
 }
 
-// Takes the slot and all blocks of its tokens at once, or nothing.
-bool Scheduler::admit(Request& request, StepPlan& plan) {
+// Takes the slot and all blocks of its tokens at once, or nothing. It begins at once, or when a
+// store has brought what it has.
+bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
   const std::int64_t keep = options_.defect == Defect::kHitToTheEnd ? 1 : options_.hit.keep_tokens;
   const std::int64_t hit_max =
       model::HitRule{.keep_tokens = keep}.longest_hit(request.prompt()) / kBlockTokens;
@@ -413,31 +429,32 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
     }
     blocks.push_back(*block);
   }
+  // What would be computed again all the same is not worth a disk's time.
+  const bool fetches = traffic_ != nullptr && std::ssize(blocks) < hit_max &&
+                       options_.hit.replay_begin(hit_max * kBlockTokens) > 0;
   std::optional<Missed> miss;
-  if (!request.started && std::ssize(blocks) < hit_max) {
+  if (!request.started && std::ssize(blocks) < hit_max && !fetches) {
     miss = explain(request, blocks.size());
   }
-  std::int64_t hit = std::ssize(blocks) * kBlockTokens;
-  const std::int64_t begin =
-      options_.defect == Defect::kNoReplay ? hit : options_.hit.replay_begin(hit);
+  const std::int64_t hit = std::ssize(blocks) * kBlockTokens;
   const auto give_back = [&] {
     for (const cache::BlockId block : std::views::reverse(blocks)) {
       cache_.release(block);
     }
     blocks.clear();
   };
-  if (begin == 0) {  // all of it would be computed again
+  if (!fetches && replay_begin(hit) == 0) {  // all of it would be computed again
     if (hit > 0 && !miss) {
       miss = Missed{.told = {.reason = recipe::MissReason::kTooShort, .token = hit},
                     .counted = &SchedulerStats::misses_too_short};
     }
     give_back();
-    hit = 0;
   }
   const std::int64_t most = request.prompt() + request.generation().max_tokens + options_.drafts;
   const std::size_t wanted =
       blocks_for(std::min(std::ssize(request.tokens) + 1 + options_.drafts, most));
-  const std::size_t missing = wanted - blocks.size();
+  const std::size_t found = blocks.size();
+  const std::size_t missing = wanted - found;
   if (missing + growth_blocks() > cache_.available()) {
     give_back();
     return false;
@@ -446,39 +463,168 @@ bool Scheduler::admit(Request& request, StepPlan& plan) {
     blocks.push_back(*cache_.allocate());
   }
 
-  const Slot& place = take_slot(request);
+  take_slot(request);
+  ++tenant_of(request).running;
   request.blocks = std::move(blocks);
-  request.fed = request.settled = begin;
+  request.fed = request.settled = 0;
   request.prefill_end = std::ssize(request.tokens);
-  request.published = static_cast<std::size_t>(hit / kBlockTokens);
+  request.published = found;
   request.answered_at_start = request.answered();
+  if (fetches) {
+    request.fetch = {.hit = found,
+                     .hit_max = static_cast<std::size_t>(hit_max),
+                     .begin = now,
+                     .newest = now,
+                     .seen = 0};
+    fetch(request, found, static_cast<std::size_t>(hit_max));
+  } else {
+    begin(request, {.memory = found, .stored = 0, .miss = miss}, plan);
+  }
+  return true;
+}
+
+std::int64_t Scheduler::replay_begin(std::int64_t hit) const {
+  return options_.defect == Defect::kNoReplay ? hit : options_.hit.replay_begin(hit);
+}
+
+// With a slot and blocks, the first of which hold what the hit says. Those of a hit that would be
+// computed again all the same are read, and not written.
+void Scheduler::begin(Request& request, const Hit& hit, StepPlan& plan) {
+  const std::size_t blocks = hit.memory + hit.stored;
+  const std::int64_t end = static_cast<std::int64_t>(blocks) * kBlockTokens;
+  const std::int64_t begin = replay_begin(end);
+  for (std::size_t i = hit.memory; i < blocks; ++i) {
+    if (cache_.publish(request.blocks[i], request.key(i))) {
+      history_.published(entry(request, i));
+    }
+  }
+  request.fed = request.settled = begin;
+  request.published = blocks;
+  request.exact = blocks == 0 || options_.exact_windows;
   Tenant& tenant = tenant_of(request);
-  ++tenant.running;
   // What is fed again after a preemption was paid for.
   tenant.served +=
       kCachedWeight * static_cast<double>(std::max<std::int64_t>(0, begin - request.charged));
   request.charged = std::max(request.charged, begin);
   stats_.hit_tokens += begin;
+  stats_.stored_hit_tokens += std::max<std::int64_t>(
+      0, begin - static_cast<std::int64_t>(hit.memory) * kBlockTokens);
+  const std::int64_t floor = options_.defect == Defect::kRewriteFetched
+                                 ? static_cast<std::int64_t>(hit.memory) * kBlockTokens
+                                 : end;
   plan.starts.push_back({.slot = *request.slot,
-                         .generation = place.generation,
+                         .generation = slots_[request.slot->value()].generation,
                          .request = request.request,
                          .tokens = request.tokens,
                          .blocks = request.blocks,
                          .begin = begin,
-                         .write_floor = hit});
+                         .write_floor = floor});
   if (!request.started) {
     request.started = true;
     std::optional<recipe::CacheMiss> told;
-    if (miss) {
-      ++(stats_.*miss->counted);
-      told = miss->told;
+    if (hit.miss) {
+      ++(stats_.*hit.miss->counted);
+      told = hit.miss->told;
     }
     outputs_.push_back(
         {.request = request.id,
          .started = recipe::Started{
              .prompt_tokens = request.prompt(), .cached_tokens = begin, .cache_miss = told}});
   }
+}
+
+// ---- blocks of a store ----------------------------------------------------------------------
+
+// Orders what follows the first `found` blocks of a prompt, up to `hit_max`.
+void Scheduler::fetch(Request& request, std::size_t found, std::size_t hit_max) {
+  FetchOrder order{.id = request.id, .request = request.request, .keys = {}, .blocks = {}};
+  for (std::size_t i = found; i < hit_max; ++i) {
+    order.keys.push_back(request.key(i));
+    order.blocks.push_back(request.blocks[i]);
+  }
+  ++fetching_;
+  traffic_->fetch(std::move(order));
+}
+
+// True once it has begun, with what has come.
+bool Scheduler::fetched(Request& request, StepPlan& plan, TimeNs now) {
+  Request::Fetch& fetch = *request.fetch;
+  const FetchState state = traffic_->state(request.id);
+  if (state.fetched > fetch.seen) {
+    fetch.newest = now;
+    fetch.seen = state.fetched;
+  }
+  const FetchView view{.promised = state.promised,
+                       .fetched = state.fetched,
+                       .over = state.over,
+                       .waited = now - fetch.begin,
+                       .quiet = now - fetch.newest,
+                       .tokens_per_second = prefill_rate_};
+  if (options_.defect == Defect::kWaitForFetch ? !state.over
+                                               : !starts_with_what_came(view, options_.fetch)) {
+    return false;
+  }
+  Hit hit{.memory = fetch.hit,
+          .stored = options_.defect == Defect::kPromiseIsHit ? state.promised : state.fetched,
+          .miss = {}};
+  const std::size_t found = hit.memory + hit.stored;
+  if (!request.started && found < fetch.hit_max) {
+    hit.miss = missed_in_store(request, found, state);
+  }
+  stop_fetch(request);
+  begin(request, hit, plan);
   return true;
+}
+
+// Nothing is written to its blocks any more.
+void Scheduler::stop_fetch(Request& request) {
+  if (!request.fetch) {
+    return;
+  }
+  if (options_.defect != Defect::kFetchIntoFreed) {
+    traffic_->stop(request.id);
+  }
+  request.fetch.reset();
+  --fetching_;
+}
+
+// Why the hit ends at `block`, which the store may have.
+Scheduler::Missed Scheduler::missed_in_store(Request& request,
+                                             std::size_t block,
+                                             const FetchState& state) const {
+  using recipe::MissReason;
+  const auto token = static_cast<std::int64_t>(block * kBlockTokens);
+  if (!state.over) {
+    return {{MissReason::kLate, token}, &SchedulerStats::misses_late};
+  }
+  switch (state.end) {
+    case FetchEnd::kExpired:
+      return {{MissReason::kExpired, token}, &SchedulerStats::misses_expired};
+    case FetchEnd::kDamaged:
+      return {{MissReason::kDamaged, token}, &SchedulerStats::misses_damaged};
+    case FetchEnd::kFailed:
+      return {{MissReason::kDamaged, token}, &SchedulerStats::misses_failed};
+    case FetchEnd::kRefused:
+      return {{MissReason::kLate, token}, &SchedulerStats::misses_late};
+    case FetchEnd::kForeign:
+      return {{MissReason::kNotStored, token}, &SchedulerStats::misses_foreign};
+    case FetchEnd::kWhole:
+    case FetchEnd::kUnknown:
+      break;
+  }
+  return explain(request, block);
+}
+
+std::optional<TimeNs> Scheduler::wake_at() const {
+  std::optional<TimeNs> first;
+  for (const Request* const request : running_) {
+    if (request->fetch) {
+      const TimeNs due = std::min(request->fetch->begin + options_.fetch.wait_max,
+                                  request->fetch->newest + options_.fetch.quiet_max);
+      first = std::min(first.value_or(due), due);
+    }
+  }
+  return first;
 }
 
 cache::BlockHistory::Entry Scheduler::entry(Request& request, std::size_t block) const {
@@ -578,6 +724,7 @@ bool Scheduler::fork(Request& follower, const Request& leader, StepPlan& plan) {
   const Slot& place = take_slot(follower);
   follower.fed = follower.prefill_end = follower.prompt();
   follower.published = leader.published;
+  follower.exact = leader.exact;
   follower.answered_at_start = 0;
   ++tenant.running;
   tenant.served += kCachedWeight * static_cast<double>(follower.prompt());
@@ -784,6 +931,16 @@ void Scheduler::withdraw(std::span<const cache::BlockId> blocks) {
 
 // Of steps that only decode: what prompts take beside them would hide the difference.
 void Scheduler::note_speed(const Flight& flight, const StepResult& result) {
+  constexpr double kPrefillRateStep = 0.1;
+  std::int64_t prompt = 0;
+  for (const FlightRow& row : flight.rows) {
+    prompt += row.forks ? 0 : row.feed;
+  }
+  if (prompt > 0 && result.forward > Duration()) {
+    const double rate =
+        static_cast<double>(prompt) / std::chrono::duration<double>(result.forward).count();
+    prefill_rate_ += prefill_rate_ == 0 ? rate : kPrefillRateStep * (rate - prefill_rate_);
+  }
   if (options_.drafts == 0) {
     return;
   }
@@ -805,6 +962,14 @@ void Scheduler::publish(Request& request, std::int64_t tokens) {
   for (; request.published < whole; ++request.published) {
     if (cache_.publish(request.blocks[request.published], request.key(request.published))) {
       history_.published(entry(request, request.published));
+      if (traffic_ != nullptr) {
+        traffic_->write({.request = request.request,
+                         .key = request.key(request.published),
+                         .parent = request.published == 0 ? request.root
+                                                          : request.key(request.published - 1),
+                         .exact = request.exact,
+                         .block = request.blocks[request.published]});
+      }
     }
   }
 }
@@ -848,6 +1013,7 @@ Scheduler::Tenant& Scheduler::tenant_of(const Request& request) {
 // Its slot is free at once: launched steps know the generation they were planned for, and the
 // device runs them before whatever the slot's next request launches. Its blocks are not.
 void Scheduler::take_back(Request& request) {
+  stop_fetch(request);
   slots_[request.slot->value()].owner = nullptr;
   free_slots_.push_back(*request.slot);
   request.slot.reset();

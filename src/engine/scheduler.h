@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "cache/block_history.h"
 #include "cache/prefix_cache.h"
+#include "engine/block_traffic.h"
 #include "engine/defect.h"
 #include "engine/draft_budget.h"
 #include "engine/policy.h"
@@ -38,6 +39,10 @@ struct SchedulerOptions {
   // Blocks that running requests are expected to need, for at most so many more tokens each, are
   // not given to new ones.
   std::int64_t growth_tokens = 80;
+  // Windows behind a hit are as they were, and a store is asked for exact blocks only. Else what is
+  // made behind a hit is approximate.
+  bool exact_windows = true;
+  FetchLimits fetch;
   bool budgets = true;  // false, to measure against: every step drafts and verifies all there are
   Defect defect = Defect::kNone;
 };
@@ -68,7 +73,15 @@ struct SchedulerStats {
   std::int64_t misses_evicted{};
   std::int64_t misses_other_scope{};  // another tenant or user has it, whatever the client is told
   std::int64_t misses_too_short{};    // what was found would be computed again
+  // A store had more, of a request that began, but: it was over, did not verify, could not be read,
+  // is another's arithmetic, or came late. Once each, and after the store's answer.
+  std::int64_t misses_expired{};
+  std::int64_t misses_damaged{};
+  std::int64_t misses_failed{};
+  std::int64_t misses_foreign{};
+  std::int64_t misses_late{};
   std::int64_t hit_tokens{};       // not fed, of admissions: again when a preempted one comes back
+  std::int64_t stored_hit_tokens{};  // of these, of blocks that came from a store
   std::int64_t prefill_tokens{};   // fed, likewise
   std::int64_t answer_tokens{};    // settled
   std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
@@ -89,6 +102,10 @@ class Scheduler {
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
+
+  // Hits are lengthened by blocks of a store, and new blocks go there. `traffic` outlives the
+  // scheduler, but for its destruction; before the first request.
+  void attach(BlockTraffic& traffic) { traffic_ = &traffic; }
 
   // `root`: key before the first block (cache/block_key.h). Errors: kOverloaded when waiting_max
   // requests wait, kInvalidArgument when the request could never run.
@@ -119,6 +136,10 @@ class Scheduler {
     return waiting_.size() + preempted_.size() + following_;
   }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
+  // Running requests that wait for blocks of a store.
+  [[nodiscard]] std::size_t fetching() const { return fetching_; }
+  // When one of these may have waited long enough, so that plan() is called though nothing happened.
+  [[nodiscard]] std::optional<TimeNs> wake_at() const;
   [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
   [[nodiscard]] const cache::PrefixCache& cache() const { return cache_; }
   // What drafts were worth so far. Whoever has a thread to spare fits its confidences anew when
@@ -166,7 +187,24 @@ class Scheduler {
   [[nodiscard]] bool plan_decode(Request& request, StepPlan& plan);
   [[nodiscard]] std::int64_t plan_chunk(Request& request, std::int64_t budget, StepPlan& plan);
   void admit_all(StepPlan& plan, std::int64_t budget, TimeNs now);
-  [[nodiscard]] bool admit(Request& request, StepPlan& plan);
+  [[nodiscard]] bool admit(Request& request, StepPlan& plan, TimeNs now);
+  struct Missed {
+    recipe::CacheMiss told;
+    std::int64_t SchedulerStats::* counted{};
+  };
+  struct Hit {
+    std::size_t memory{};  // blocks that were in the pool
+    std::size_t stored{};  // blocks behind them that came from a store
+    std::optional<Missed> miss;
+  };
+  void begin(Request& request, const Hit& hit, StepPlan& plan);
+  [[nodiscard]] std::int64_t replay_begin(std::int64_t hit) const;
+  void fetch(Request& request, std::size_t found, std::size_t hit_max);
+  [[nodiscard]] bool fetched(Request& request, StepPlan& plan, TimeNs now);
+  void stop_fetch(Request& request);
+  [[nodiscard]] Missed missed_in_store(Request& request,
+                                       std::size_t block,
+                                       const FetchState& state) const;
   [[nodiscard]] Request* next_to_admit(TimeNs now) const;
   [[nodiscard]] bool preempt_one();
   [[nodiscard]] bool reserve(Request& request,
@@ -180,10 +218,6 @@ class Scheduler {
   [[nodiscard]] std::size_t blocks_at_most(const recipe::Generation& generation) const;
   void withdraw(std::span<const cache::BlockId> blocks);
   [[nodiscard]] cache::BlockHistory::Entry entry(Request& request, std::size_t block) const;
-  struct Missed {
-    recipe::CacheMiss told;
-    std::int64_t SchedulerStats::* counted{};
-  };
   [[nodiscard]] Missed explain(Request& request, std::size_t block) const;
   Slot& take_slot(Request& request);
 
@@ -199,12 +233,15 @@ class Scheduler {
   void end(Request& request, Output last);
 
   const SchedulerOptions options_;
+  BlockTraffic* traffic_ = nullptr;  // null: there is no store
   cache::BlockHistory history_;
   cache::PrefixCache cache_;  // tells the above
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Request*> running_;          // in order of admission
   std::vector<Request*> waiting_;          // never ran; in order of arrival
   std::vector<Request*> preempted_;        // the first one goes before all that wait
+  std::size_t fetching_ = 0;
+  double prefill_rate_ = 0;           // tokens a second, of steps with prompts; 0: there was none
   std::size_t following_ = 0;              // that wait for another's prompt, in none of these lists
   std::map<std::string, Tenant> tenants_;  // with a request
   double served_floor_ = 0;                // a new tenant's share begins at

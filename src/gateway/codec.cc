@@ -129,6 +129,7 @@ Result<Prepared> Codec::prepare(recipe::Protocol protocol,
           request, static_cast<std::int64_t>(prepared.generation.prompt.size()), context_tokens_));
   prepared.generation.images = std::move(prompt.images);
   prepared.generation.user = request.user;
+  prepared.generation.has_tools = request.conversation.has_tools();
   prepared.generation.sampling = request.sampling;
   prepared.generation.constraint = request.constraint;
   prepared.generation.stop_ids = recipe::stop_ids(request, version.controls, *tokenizer_);

@@ -138,6 +138,8 @@ class Network {
   [[nodiscard]] std::unique_ptr<Sequence> new_sequence();
   // A block for sequences to adopt or add. Null when the device has no memory for it.
   [[nodiscard]] std::shared_ptr<kernels::Buffer> new_block() { return pool_.allocate(); }
+  // Bytes of each part of a block, one a source layer, in order, from its beginning on.
+  [[nodiscard]] std::span<const std::size_t> block_parts() const { return pool_.parts(); }
   // What a sequence remembers of `tokens`, none of them with an embedding, beside its blocks: what
   // adopt() wants to know.
   [[nodiscard]] std::vector<std::int32_t> history(std::span<const std::int32_t> tokens) const;

@@ -25,10 +25,12 @@ BlockPool::BlockPool(const ModelPlan& plan, kernels::Device& device, bool packed
       return out;
     };
     const auto layer = static_cast<std::size_t>(source.layer);
+    const std::size_t begin = block_bytes_;
     rows_[layer] = place(source.row);
     if (source.key.width > 0) {
       keys_[layer] = place(source.key);
     }
+    parts_.push_back(block_bytes_ - begin);
   }
   if (packed) {
     GALLEY_ASSERT(block_bytes_ == plan.cache.block_bytes);

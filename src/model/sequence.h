@@ -21,6 +21,8 @@ class BlockPool {
 
   // Null when the device has no memory for it.
   [[nodiscard]] std::shared_ptr<kernels::Buffer> allocate();
+  // Bytes of each source's part of a block, in order, from its beginning on.
+  [[nodiscard]] std::span<const std::size_t> parts() const { return parts_; }
   // Where in a block the compressed rows and the index keys of a source layer are, and how.
   struct Place {
     std::size_t offset{};
@@ -37,6 +39,7 @@ class BlockPool {
   kernels::Device& device_;
   std::vector<Place> rows_;  // by layer
   std::vector<Place> keys_;
+  std::vector<std::size_t> parts_;
   std::size_t block_bytes_ = 0;
 };
 

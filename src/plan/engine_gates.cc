@@ -47,6 +47,10 @@ constexpr std::array kMutations{
     Mutation{.name = "no replay behind a hit", .defect = Defect::kNoReplay},
     Mutation{.name = "resume without the newest token", .defect = Defect::kForgetNewestToken},
     Mutation{.name = "ring one row too short", .ring_rows_less = 1},
+    Mutation{.name = "a store's promise is a hit", .defect = Defect::kPromiseIsHit},
+    Mutation{.name = "fetches go on into freed blocks", .defect = Defect::kFetchIntoFreed},
+    Mutation{.name = "promises are waited for without a limit", .defect = Defect::kWaitForFetch},
+    Mutation{.name = "fetched blocks are written again", .defect = Defect::kRewriteFetched},
 };
 
 double jain(const std::vector<double>& shares) {
@@ -70,6 +74,7 @@ SweepResult sweep_engines(std::uint64_t first_seed, std::int64_t worlds, std::in
     out.requests += report.requests;
     out.preemptions += report.scheduler.preemptions;
     out.hit_tokens += report.scheduler.hit_tokens;
+    out.stored_hit_tokens += report.scheduler.stored_hit_tokens;
     out.forks += report.scheduler.forks;
     out.drafts += report.scheduler.drafts;
     out.drafts_verified += report.scheduler.drafts_verified;
@@ -94,6 +99,9 @@ std::vector<MutationResult> try_engine_mutations() {
       world.defect = mutation.defect;
       world.launch = mutation.launch;
       world.device.failures = 1000;  // of 65,536 rows
+      world.store.there = true;
+      world.store.block_max = std::chrono::milliseconds(20);  // many come too late
+      world.store.damages = 64;
       world.scheduler.drafts = std::max(world.scheduler.drafts, 1);
       world.device.ring_rows =
           world.device.window + world.scheduler.drafts - mutation.ring_rows_less;

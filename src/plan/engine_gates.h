@@ -22,6 +22,7 @@ struct SweepResult {
   std::int64_t requests{};
   std::int64_t preemptions{};
   std::int64_t hit_tokens{};
+  std::int64_t stored_hit_tokens{};
   std::int64_t forks{};
   std::int64_t drafts{};
   std::int64_t drafts_verified{};  // the others were over a budget

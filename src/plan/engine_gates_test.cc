@@ -21,6 +21,7 @@ TEST(EngineGates, RandomMachinesAnswerAsTheOracle) {
   EXPECT_GE(result.rows, 200'000);
   EXPECT_GT(result.preemptions, 100);
   EXPECT_GT(result.hit_tokens, 10'000);
+  EXPECT_GT(result.stored_hit_tokens, 1'000);
   EXPECT_GT(result.forks, 100);
   // Budgets cut, and not everything.
   EXPECT_GT(result.drafts_verified, result.drafts / 4);

@@ -34,6 +34,7 @@ class EngineWorld {
                 Random(options.seed, 2),
                 report_.violations,
                 options.stopwatch),
+        traffic_(options.store, device_, loop_, Random(options.seed, 3), report_.violations),
         step_loop_(scheduler_, device_, loop_, options.launch, options.defect) {
     for (int i = 0; i < options.load.documents; ++i) {
       std::vector<TokenId>& text = documents_.emplace_back();
@@ -42,6 +43,9 @@ class EngineWorld {
       }
     }
     report_.tenant_served.resize(static_cast<std::size_t>(options.load.tenants));
+    if (options.store.there) {
+      scheduler_.attach(traffic_);
+    }
   }
 
   EngineReport run() {
@@ -217,7 +221,7 @@ class EngineWorld {
       take(output);
     }
     check_bounds();
-    if (!*more && scheduler_.running() + scheduler_.waiting() > 0) {
+    if (!*more && scheduler_.running() + scheduler_.waiting() > 0 && scheduler_.fetching() == 0) {
       report_.violations.add("the loop has nothing to do, but requests are there");
     }
     if (device_.rows() > options_.rows / 10 && device_.rows() < options_.rows) {
@@ -328,6 +332,7 @@ class EngineWorld {
   HashModel model_;
   engine::Scheduler scheduler_;
   HashDevice device_;
+  FakeTraffic traffic_;
   engine::StepLoop step_loop_;
   std::vector<std::vector<TokenId>> documents_;
   std::map<RequestId, Live> live_;
@@ -372,6 +377,15 @@ EngineWorldOptions random_engine_world(Seed seed, std::int64_t rows) {
   out.load.at_once = 2 + random.next_below(24);
   out.load.pause = std::chrono::milliseconds(random.next_below(30));
   out.host_cost = std::chrono::microseconds(random.next_below(3000));
+  out.store = {.there = random.next_below(2) == 0,
+               .match_max = std::chrono::microseconds(random.next_below(2000)),
+               .block_max = std::chrono::microseconds(random.next_below(10'000)),
+               .write_max = std::chrono::microseconds(random.next_below(10'000)),
+               .hangs = static_cast<unsigned>(random.next_below(8)),
+               .failures = static_cast<unsigned>(random.next_below(8)),
+               .damages = static_cast<unsigned>(random.next_below(8))};
+  out.scheduler.fetch = {.wait_max = std::chrono::milliseconds(1 + random.next_below(100)),
+                         .quiet_max = std::chrono::milliseconds(1 + random.next_below(20))};
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "engine/scheduler.h"
 #include "engine/step_loop.h"
+#include "plan/fake_traffic.h"
 #include "plan/hash_device.h"
 
 namespace galley::plan {
@@ -43,6 +44,7 @@ struct EngineWorldOptions {
   engine::Defect defect = engine::Defect::kNone;
   HashDeviceOptions device;  // slots, blocks and drafts are the scheduler's
   EngineLoad load;
+  FakeTrafficOptions store;
   Duration host_cost{};              // virtual time that a turn takes on the host
   const Clock* stopwatch = nullptr;  // real: measures what a turn costs
 };
@@ -65,7 +67,8 @@ struct EngineReport {
 // The real scheduler and the real loop on a hash device, under random requests, cancels, deadlines
 // and preemptions, in virtual time and with one seed. Checked all along: every answer is the one
 // the request gets alone, every request ends once, lengths stay between their bounds, and in the
-// end every block and slot is back (spec runtime T1.1, T2.1).
+// end every block and slot is back (spec runtime T1.1, T2.1). With a store, blocks go there and come
+// back, late, damaged or never.
 [[nodiscard]] EngineReport run_engine_world(const EngineWorldOptions& options);
 
 // The scheduler and loop of a random small machine: few blocks and slots, any way to launch.

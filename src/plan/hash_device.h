@@ -111,6 +111,10 @@ class HashDevice final : public engine::StepDevice {
     std::int64_t length{};
   };
   [[nodiscard]] std::optional<State> state(engine::SlotId slot) const;
+  // What a block holds, [kBlockTokens]: for a store, which reads and writes it beside the queue.
+  [[nodiscard]] std::span<std::uint64_t> block_rows(cache::BlockId block) {
+    return std::span(cells_).subspan(block.value() * std::size_t{kBlockTokens}, kBlockTokens);
+  }
   // Real time spent in here, on `stopwatch`.
   [[nodiscard]] Duration time_inside() const { return inside_; }
   [[nodiscard]] Duration busy() const { return busy_; }

@@ -28,6 +28,9 @@ enum class MissReason : std::uint8_t {
   kDifferent,  // what is there has another token
   kEvicted,    // it was there and made room for others
   kTooShort,   // it is there, but no longer than what is computed again behind any hit
+  kExpired,    // it was on disk, and its time is over
+  kDamaged,    // it is on disk, and did not verify
+  kLate,       // it is on disk, and computing it was quicker or its time was up
 };
 [[nodiscard]] std::string_view name(MissReason reason);
 struct CacheMiss {

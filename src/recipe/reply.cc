@@ -82,6 +82,12 @@ std::string_view name(MissReason reason) {
       return "evicted";
     case MissReason::kTooShort:
       return "too_short";
+    case MissReason::kExpired:
+      return "expired";
+    case MissReason::kDamaged:
+      return "damaged";
+    case MissReason::kLate:
+      return "late";
   }
   std::unreachable();
 }

@@ -156,12 +156,10 @@ class SegmentStore final : public BlockStore {
                               std::size_t index,
                               std::span<std::byte> memory) override;
   using BlockStore::read;
-  // Blocks [first, first + memory.size()) of a lease, together, each as read_into(); `done` gets
-  // each as it comes, on this thread.
   void read_all(const BlockLease& lease,
                 std::size_t first,
                 std::span<const std::span<std::byte>> memory,
-                const std::function<void(std::size_t, Result<BlockView>)>& done);
+                const std::function<void(std::size_t, Result<BlockView>)>& done) override;
 
   // Puts the rows of some more segments into the index, newest first; false when all are. One
   // thread.

@@ -1,0 +1,185 @@
+// Goal: what goes to a store comes back as it was or not at all, to its tenant only, and whatever the
+// store does nobody waits for it. Method: the real traffic on a real store over a disk that fails on
+// demand; blocks of plain bytes.
+#include "engine/store_traffic.h"
+
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/virtual_disk.h"
+#include "base/virtual_loop.h"
+#include "cache/segments/segment_store.h"
+
+namespace galley::engine {
+namespace {
+
+class Blocks final : public BlockMemory {
+ public:
+  [[nodiscard]] std::span<const std::size_t> block_parts() const override { return parts_; }
+  [[nodiscard]] Result<std::span<std::byte>> block_bytes(cache::BlockId block) override {
+    std::vector<std::byte>& bytes = blocks_.at(block.value());
+    return std::span(bytes);
+  }
+  void fill(std::uint32_t block, int value) {
+    std::ranges::fill(blocks_.at(block), static_cast<std::byte>(value));
+  }
+  [[nodiscard]] int first(std::uint32_t block) const {
+    return static_cast<int>(blocks_.at(block).front());
+  }
+  [[nodiscard]] int last(std::uint32_t block) const {
+    return static_cast<int>(blocks_.at(block)[kBytes - 1]);
+  }
+
+  static constexpr std::size_t kBytes = 9000;
+
+ private:
+  std::vector<std::size_t> parts_{5000, 4000};
+  std::vector<std::vector<std::byte>> blocks_{64, std::vector<std::byte>(kBytes + 100)};
+};
+
+cache::BlockKey key(int number) {
+  cache::BlockKey out;
+  out.bytes[0] = static_cast<std::byte>(number);
+  out.bytes[1] = std::byte{1};
+  return out;
+}
+
+std::shared_ptr<const EngineRequest> of_tenant(std::string tenant) {
+  auto out = std::make_shared<EngineRequest>();
+  out->generation.tenant = std::move(tenant);
+  return out;
+}
+
+class StoreTrafficTest : public testing::Test {
+ protected:
+  StoreTrafficTest() {
+    store = cache::SegmentStore::open(disk, loop, {}).value();
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      blocks.fill(i, static_cast<int>(i) + 1);
+    }
+  }
+  std::unique_ptr<StoreTraffic> traffic(StoreTrafficOptions options = {}) {
+    options.chat_class = 1;
+    return std::make_unique<StoreTraffic>(*store, blocks, options, [] {});
+  }
+  // Blocks 0 to 19 under keys of their numbers.
+  void write_all(bool exact = true, const StoreTrafficOptions& options = {}) {
+    const auto out = traffic(options);  // waits for what it has
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      out->write({.request = of_tenant("a"),
+                  .key = key(static_cast<int>(i)),
+                  .parent = {},
+                  .exact = exact,
+                  .block = cache::BlockId(i)});
+    }
+  }
+  // Into blocks 32 and up.
+  static FetchOrder order(const std::string& tenant) {
+    FetchOrder out{.id = RequestId(1), .request = of_tenant(tenant), .keys = {}, .blocks = {}};
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      out.keys.push_back(key(static_cast<int>(i)));
+      out.blocks.emplace_back(32 + i);
+    }
+    return out;
+  }
+  static FetchState wait(StoreTraffic& traffic) {
+    FetchState state = traffic.state(RequestId(1));
+    while (!state.over) {
+      std::this_thread::yield();
+      state = traffic.state(RequestId(1));
+    }
+    return state;
+  }
+
+  VirtualLoop loop;
+  VirtualDisk disk{Seed(1), {}};
+  std::unique_ptr<cache::SegmentStore> store;
+  Blocks blocks;
+};
+
+TEST_F(StoreTrafficTest, WhatWasWrittenComesBack) {
+  write_all();
+  const auto out = traffic();
+  out->fetch(order("a"));
+  const FetchState state = wait(*out);
+  EXPECT_EQ(state.promised, 20U);
+  ASSERT_EQ(state.fetched, 20U);
+  EXPECT_EQ(state.end, FetchEnd::kWhole);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(blocks.first(32 + i), static_cast<int>(i) + 1);
+    EXPECT_EQ(blocks.last(32 + i), static_cast<int>(i) + 1);
+  }
+  EXPECT_EQ(out->stats().fetched_bytes, 20 * Blocks::kBytes);
+  out->stop(RequestId(1));
+}
+
+TEST_F(StoreTrafficTest, AnotherTenantAnotherLayoutAndAnotherArithmeticGetNothing) {
+  write_all();
+  for (const auto& [tenant, options] :
+       {std::pair<std::string, StoreTrafficOptions>{"b", {}},
+        {"a", {.layout = 1}},
+        {"a", {.numerics = 1}}}) {
+    const auto out = traffic(options);
+    out->fetch(order(tenant));
+    EXPECT_EQ(wait(*out).fetched, 0U) << tenant << options.layout << options.numerics;
+  }
+  const auto any = traffic({.numerics = 1, .exact_only = false});
+  any->fetch(order("a"));
+  EXPECT_EQ(wait(*any).fetched, 20U);
+}
+
+TEST_F(StoreTrafficTest, ApproximateBlocksAreNotForWhoAsksForExactOnes) {
+  write_all(false);
+  const auto exact = traffic();
+  exact->fetch(order("a"));
+  EXPECT_EQ(wait(*exact).fetched, 0U);
+  EXPECT_EQ(wait(*exact).end, FetchEnd::kForeign);
+  const auto any = traffic({.exact_only = false});
+  any->fetch(order("a"));
+  EXPECT_EQ(wait(*any).fetched, 20U);
+}
+
+TEST_F(StoreTrafficTest, AStoppedFetchWritesNothing) {
+  write_all();
+  const auto out = traffic();
+  for (int i = 0; i < 50; ++i) {
+    out->fetch(order("a"));
+    out->stop(RequestId(1));
+    for (std::uint32_t block = 32; block < 52; ++block) {
+      blocks.fill(block, 0);
+    }
+    std::this_thread::yield();
+    for (std::uint32_t block = 32; block < 52; ++block) {
+      ASSERT_EQ(blocks.first(block), 0);
+      ASSERT_EQ(blocks.last(block), 0);
+    }
+  }
+}
+
+// What does not fit is left out, not waited for.
+TEST_F(StoreTrafficTest, AFullQueueDropsAndCounts) {
+  const auto out = traffic({.queue = Bytes(1)});  // one block
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    out->write({.request = of_tenant("a"),
+                .key = key(static_cast<int>(i % 200)),
+                .parent = {},
+                .block = cache::BlockId(i % 20)});
+  }
+  EXPECT_GT(out->stats().dropped_blocks, 0U);
+}
+
+TEST(StoreTrafficSpace, LongNamesStayApart) {
+  const auto space = [](std::string tenant) {
+    return StoreTraffic::space_of({.tenant = std::move(tenant)});
+  };
+  EXPECT_EQ(space(""), "default");
+  EXPECT_EQ(space("ann"), "ann");
+  const std::string name(cache::kNamespaceBytesMax + 1, 'x');
+  EXPECT_EQ(space(name).size(), cache::kNamespaceBytesMax);
+  EXPECT_NE(space(name), space(name + "x"));
+}
+
+}  // namespace
+}  // namespace galley::engine
