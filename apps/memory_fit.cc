@@ -27,7 +27,7 @@ Result<MemoryFit> memory_fit(const MemoryDemand& demand, std::size_t available_b
                 .context_tokens = demand.context_tokens,
                 .full_requests = 0,
                 .weights_stay = false};
-  const std::size_t fixed = kReserveBytes + demand.slots * demand.slot_bytes;
+  const std::size_t fixed = kReserveBytes + demand.slots * demand.slot_bytes + demand.states_bytes;
   const std::size_t left = available_bytes - std::min(available_bytes, fixed);
   if (fit.context_bytes > left) {
     const std::size_t most = left / std::max<std::size_t>(1, demand.block_bytes) *

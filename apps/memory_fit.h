@@ -16,6 +16,7 @@ struct MemoryDemand {
   std::size_t slots{};
   std::int64_t context_tokens{};  // prompt and answer
   std::size_t cache_bytes{};      // the most that blocks may take, but for one context
+  std::size_t states_bytes{};     // of windows, for next turns
 };
 
 struct MemoryFit {

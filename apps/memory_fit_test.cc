@@ -16,7 +16,8 @@ MemoryDemand demand() {
           .slot_bytes = 2 * kMib,
           .slots = 4,
           .context_tokens = 1280,
-          .cache_bytes = 40 * kMib};
+          .cache_bytes = 40 * kMib,
+          .states_bytes = 0};
 }
 
 TEST(MemoryFit, SaysHowManyRequestsRunAtOnce) {
@@ -34,6 +35,10 @@ TEST(MemoryFit, SaysHowManyRequestsRunAtOnce) {
   MemoryDemand many = demand();
   many.cache_bytes = 1000 * kMib;
   EXPECT_EQ(memory_fit(many, kReserve + 2000 * kMib)->full_requests, 4U) << "no more than slots";
+  MemoryDemand states = demand();
+  states.states_bytes = kMib;
+  EXPECT_EQ(memory_fit(states, kReserve + 48 * kMib)->full_requests, 3U);
+  EXPECT_EQ(memory_fit(states, kReserve + 49 * kMib)->full_requests, 4U);
 }
 
 TEST(MemoryFit, RefusesWhatCannotFitAndSaysWhatCould) {

@@ -191,6 +191,14 @@ const std::array kOptions{
                          "length always fits.",
                  .min = 0,
                  .max = std::int64_t{1} << 42},
+    ConfigOption{
+        .key = "engine.states",
+        .type = ConfigType::kSize,
+        .initial = "256MiB",
+        .help = "Memory for the windows of conversations that may go on, for 180 s: their next "
+                "turn then computes nothing again. Without, windows are computed again.",
+        .min = 0,
+        .max = std::int64_t{1} << 42},
     ConfigOption{.key = "default_thinking",
                  .type = ConfigType::kBool,
                  .initial = "true",

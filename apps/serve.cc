@@ -68,7 +68,8 @@ Result<std::string> check_memory(const Config& config, const LoadedModel& model)
       .slot_bytes = plan.cache.slot_bytes,
       .slots = static_cast<std::size_t>(config.integer("engine.slots")),
       .context_tokens = std::min(config.integer("context_tokens"), plan.config.positions_max),
-      .cache_bytes = config.size("engine.cache").value()};
+      .cache_bytes = config.size("engine.cache").value(),
+      .states_bytes = config.size("engine.states").value()};
   GALLEY_TRY(const MemoryFit fit,
              memory_fit(demand, static_cast<std::size_t>(read_memory().available_bytes)));
   return describe(fit, demand);
@@ -94,6 +95,7 @@ Result<Answerer> make_answerer(const Config& config,
                            {.context_tokens = config.integer("context_tokens"),
                             .slots = static_cast<std::size_t>(config.integer("engine.slots")),
                             .cache = config.size("engine.cache"),
+                            .states = config.size("engine.states"),
                             .metrics = &metrics},
                            clock));
     answerer.tokenizer = answerer.model->tokenizer;

@@ -241,6 +241,17 @@ MUTATIONS = {
     "blocks without memory are given again": (
         "src/cache/prefix_cache.cc", "  if (one.withdrawn) {\n    return;\n  }\n", "", "cache",
         "PrefixCache.WithdrawnBlocksAreNeverGivenAgain"),
+    "a state is saved when its windows are gone": (
+        "src/engine/network_device.cc", " && written - end <= back) {", ") {", "engine/engine_threads",
+        "EngineSource.ATurnGoesOnBehindTheStateOfTheLast"),
+    "a state is given and not read": (
+        "src/engine/network_device.cc", "  if (start.state != nullptr) {\n", "  if (start.state != nullptr && slot.done) {\n", "engine/engine_threads",
+        "EngineSource.ATurnGoesOnBehindTheStateOfTheLast"),
+    "states are kept for ever": (
+        "src/cache/state_store.cc", "now - kept_.front().used >= kStateLife", "false", "cache", "StateStore.KeepsWhatIsUsedAndForgetsTheRest"),
+    "who was preempted forgets its windows": (
+        "src/engine/scheduler.cc", "  request.state = row.state;\n  request.state_end = row.state_end;\n", "", "engine/engine_threads",
+        "EngineSource/Preempted.RequestsGoOnAsIfNothingHadBeen/states"),
     "a reply ends before its last choice": (
         "src/recipe/reply.cc", "return --left_ == 0;", "return --left_ <= 1;", "gateway", "GenerationReplyTest.SeveralChoicesAreOneReply"),
     "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/engine_policies", "Allocation.IsTheRuleAsWritten"),

@@ -85,9 +85,13 @@ class Bench {
 
   // A prompt whose beginning is in memory, beside a cold one of as many tokens as it computes.
   void hits() {
+    hits(Bytes(0));
+    hits(Bytes(std::uint64_t{1} << 30U));
+  }
+  void hits(Bytes states) {
     constexpr std::int64_t kNew = 16;
     const std::int64_t whole = options_.prefix + kNew;
-    Loop loop = make({.slots = 1, .context_tokens = whole + kNew});
+    Loop loop = make({.slots = 1, .context_tokens = whole + kNew, .states = states});
     const auto shared = prompts(1, options_.prefix).front();
     (void)first_token(loop, shared);
     std::vector<double> hit;
@@ -106,10 +110,12 @@ class Bench {
       // Cold prompts have taken blocks: the beginning is asked for again, so that it stays.
       (void)first_token(loop, shared);
     }
-    line("hit", fmt::format("{} tokens in memory, {} computed: first token {:.1f} ms; as many cold "
-                            "{:.1f} ms, {:.2f} times (at most 1.2); whole prompt cold {:.0f} ms",
-                            options_.prefix, computed, median(hit), median(equal),
-                            median(hit) / median(equal), median(cold)));
+    line("hit",
+         fmt::format(
+             "{} tokens in memory, windows {}, {} computed: first token {:.1f} ms; as many cold "
+             "{:.1f} ms, {:.2f} times (at most 1.2); whole prompt cold {:.0f} ms",
+             options_.prefix, states.value() > 0 ? "stored" : "rebuilt", computed, median(hit),
+             median(equal), median(hit) / median(equal), median(cold)));
   }
 
   // Streams that run while a prompt is admitted. A round has limits of its own: the machine changes

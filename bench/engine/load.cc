@@ -40,6 +40,7 @@ engine::NetworkDeviceOptions device_options(const LoopOptions& options) {
           .blocks = options.blocks,
           .cut = model::CutMode::kCompact,
           .drafts = options.drafts,
+          .states = options.states.value() > 0,
           .injected_acceptance = options.acceptance};
 }
 
@@ -51,6 +52,7 @@ engine::SchedulerOptions scheduler_options(const model::ModelPlan& plan,
           .drafts = engine::NetworkDevice::drafts(plan, device_options(options)),
           .hit = model::hit_rule(plan, model::WindowRebuild::kExact),
           .waiting_max = 1024,
+          .states = options.states,
           .budgets = options.budgets};
 }
 

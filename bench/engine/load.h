@@ -23,6 +23,7 @@ struct LoopOptions {
   std::int64_t context_tokens = 0;
   std::size_t blocks = 0;
   bool drafts = false;
+  Bytes states;                      // memory for windows where requests go on
   bool budgets = true;               // else every draft there is is verified
   std::optional<double> acceptance;  // of a draft, whatever the model says
 };

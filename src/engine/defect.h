@@ -18,10 +18,11 @@ enum class Defect : std::uint8_t {
   kHitToTheEnd,          // a hit may end within the tokens that are always computed
   kNoReplay,             // windows behind a hit are not rebuilt
   kForgetNewestToken,    // a preempted request comes back without the token it drew last
-  kPromiseIsHit,         // a hit is as long as a store has promised, whatever came
-  kFetchIntoFreed,       // a fetch is not stopped when its blocks go back
-  kWaitForFetch,         // a promise is waited for without a limit
-  kRewriteFetched,       // blocks that were fetched are given to be written again
+  kStateOfBlockBefore,  // a state is kept under the key of the block before the one that ends there
+  kPromiseIsHit,        // a hit is as long as a store has promised, whatever came
+  kFetchIntoFreed,      // a fetch is not stopped when its blocks go back
+  kWaitForFetch,        // a promise is waited for without a limit
+  kRewriteFetched,      // blocks that were fetched are given to be written again
 };
 
 }  // namespace galley::engine

@@ -43,7 +43,8 @@ SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOpt
           // Those that will run at once wait for a moment, too. start() keeps the bound.
           .waiting_max = options.slots + options.waiting_max,
           .exact_windows = options.rebuild != model::WindowRebuild::kBounded,
-          .fetch = options.store.limits};
+          .fetch = options.store.limits,
+          .states = options.states};
 }
 
 std::uint64_t fingerprint(std::string_view text) {
@@ -56,9 +57,10 @@ std::size_t mib(std::size_t bytes) {
   return ceil_div(bytes, std::size_t{1} << 20U);
 }
 
-// What blocks, windows and the buffers of a step's forward may take, once all of them are in use.
-// Left out: mapped weights, which can leave memory again; what the kernels' threads, the sampler,
-// the tokenizer, requests that wait and the cache's own tables take, which is small beside them.
+// What blocks, windows, their states and the buffers of a step's forward may take, once all of them
+// are in use. Left out: mapped weights, which can leave memory again; what the kernels' threads,
+// the sampler, the tokenizer, requests that wait and the cache's own tables take, which is small
+// beside them.
 Result<void> check_memory(const model::Network& network,
                           const SchedulerOptions& scheduler,
                           const EngineOptions& options) {
@@ -72,7 +74,7 @@ Result<void> check_memory(const model::Network& network,
       network.packed().form == model::PackedForm::kMemory ? network.packed().bytes : 0;
   const std::size_t cache = scheduler.blocks * needs.block;
   const std::size_t requests = scheduler.slots * needs.request;
-  const std::size_t rest = needs.step + needs.copied + packed;
+  const std::size_t rest = needs.step + needs.copied + packed + options.states.value();
   if (cache + requests + rest <= options.memory->value()) {
     return {};
   }
@@ -174,6 +176,7 @@ EngineSource::EngineSource(std::unique_ptr<model::Network> network,
                .blocks = scheduler_options.blocks,
                .cut = options_.cut,
                .drafts = options_.drafts,
+               .states = options_.states.value() > 0,
                .injected_acceptance = options_.injected_acceptance}),
       loop_(
           scheduler_,

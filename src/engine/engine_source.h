@@ -37,10 +37,11 @@ struct EngineStore {
 };
 
 struct EngineOptions {
-  std::string name;                      // of the model, for people
-  std::int64_t context_tokens = 0;       // prompt + answer; 0: what the model was made for
-  std::size_t slots = 8;                 // requests that run at once
-  Bytes cache{std::uint64_t{1} << 30U};  // memory for blocks; one context fits in any case
+  std::string name;                         // of the model, for people
+  std::int64_t context_tokens = 0;          // prompt + answer; 0: what the model was made for
+  std::size_t slots = 8;                    // requests that run at once
+  Bytes cache{std::uint64_t{1} << 30U};     // memory for blocks; one context fits in any case
+  Bytes states{std::uint64_t{256} << 20U};  // for windows, where a next turn goes on
   std::size_t waiting_max = 256;
   model::CutMode cut = model::CutMode::kCompact;
   bool drafts = true;

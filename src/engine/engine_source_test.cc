@@ -119,7 +119,10 @@ TEST(EngineSource, InACrowdEachGetsItsOwnAnswer) {
 }
 
 // The loop without its thread, so that anything can happen between two turns.
-TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
+class Preempted : public testing::TestWithParam<bool> {};
+
+TEST_P(Preempted, RequestsGoOnAsIfNothingHadBeen) {
+  const bool states = GetParam();
   const std::vector<Asked> asked = ask_alone(mini(), 2, 12, 250);
   const VirtualLoop clock;
   const auto device = kernels::create_cpu_device(1);
@@ -127,13 +130,15 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
   // Of 16 tokens windows; a context takes up to 3 blocks.
   constexpr std::size_t kBlocks = 7;
   constexpr std::size_t kSlots = 4;
-  NetworkDevice runner(*network, tokenizer(), clock, {.slots = kSlots, .blocks = kBlocks});
+  NetworkDevice runner(*network, tokenizer(), clock,
+                       {.slots = kSlots, .blocks = kBlocks, .states = states});
   Scheduler scheduler({.slots = kSlots,
                        .blocks = kBlocks,
                        .context_tokens = 300,
                        .drafts = NetworkDevice::drafts(network->plan(), {}),
                        .hit = model::hit_rule(network->plan(), model::WindowRebuild::kExact),
-                       .prefill_tokens = 128});
+                       .prefill_tokens = 128,
+                       .states = Bytes(states ? std::uint64_t{1} << 30U : 0)});
   StepLoop loop(scheduler, runner, clock, {});
   std::map<RequestId, std::size_t> numbers;
   for (std::size_t i = 0; i < asked.size(); ++i) {
@@ -157,6 +162,7 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
   }
   EXPECT_EQ(finished, asked.size());
   EXPECT_GT(scheduler.stats().preemptions, 5);
+  EXPECT_EQ(scheduler.stats().state_hits > 0, states);
   EXPECT_EQ(scheduler.cache().available(), kBlocks);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     EXPECT_EQ(answers[i], asked[i].alone->ids_) << "request " << i;
@@ -178,6 +184,10 @@ TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
         << name << " " << value;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(EngineSource, Preempted, testing::Bool(), [](const auto& one) {
+  return one.param ? "states" : "blocks";
+});
 
 // A device whose steps verify any number of drafts, whatever pays.
 class AnyBudget final : public StepDevice {
@@ -331,6 +341,43 @@ TEST(EngineSource, AHitAnswersAsTheColdPromptDid) {
     EXPECT_EQ(crowd.answer(user)->started_->cached_tokens, 0);
     generation.tenant = "another";
     EXPECT_EQ(crowd.answer(generation)->started_->cached_tokens, 0);
+  }
+}
+
+// The next turn of a conversation computes nothing again, and answers as if it had computed all.
+TEST(EngineSource, ATurnGoesOnBehindTheStateOfTheLast) {
+  for (const bool drafts : {true, false}) {
+    for (const std::int64_t length : {500, 1100}) {
+      SCOPED_TRACE(fmt::format("{} tokens, {}", length, drafts ? "drafts" : "plain"));
+      const Crowd crowd(mini(), {.drafts = drafts});
+      recipe::Generation generation;
+      for (TokenId i = 0; std::ssize(generation.prompt) < length; ++i) {
+        generation.prompt.push_back((i * 31 + 5) % 4000);
+      }
+      generation.max_tokens = length == 500 ? 200 : 4;
+      generation.sampling.temperature = 0.0F;
+      generation.sampling.logprobs = true;
+      const auto first = crowd.answer(generation);
+      ASSERT_EQ(first->finish_, recipe::SourceFinish::kLength);
+      generation.prompt.insert(generation.prompt.end(), first->ids_.begin(), first->ids_.end());
+      for (TokenId i = 0; i < 60; ++i) {
+        generation.prompt.push_back((i * 17 + 3) % 4000);
+      }
+      generation.max_tokens = 20;
+      const auto next = crowd.answer(generation);
+      // 640 lies in the answer, 1024 is where the first prompt's whole blocks end.
+      const std::int64_t state = length == 500 ? 640 : 1024;
+      EXPECT_EQ(next->started_->cached_tokens, state);
+      EXPECT_EQ(crowd.source->stats().state_hits, 1);
+      expect_same(*next, *Alone(mini(), {.drafts = false}).answer(generation));
+      generation.user = "another";
+      EXPECT_EQ(crowd.answer(generation)->started_->cached_tokens, 0);
+
+      const Crowd without(mini(), {.states = Bytes(0), .drafts = drafts});
+      (void)without.answer(generation);
+      EXPECT_LT(without.answer(generation)->started_->cached_tokens, state);
+      EXPECT_EQ(without.source->stats().state_hits, 0);
+    }
   }
 }
 

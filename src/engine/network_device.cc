@@ -11,6 +11,20 @@
 
 namespace galley::engine {
 
+namespace {
+
+class SequenceState final : public cache::State {
+ public:
+  explicit SequenceState(std::vector<float> values) : values_(std::move(values)) {}
+  [[nodiscard]] std::size_t bytes() const override { return values_.size() * sizeof(float); }
+  [[nodiscard]] std::span<const float> values() const { return values_; }
+
+ private:
+  std::vector<float> values_;
+};
+
+}  // namespace
+
 struct NetworkDevice::Slot {
   std::uint32_t generation = 0;
   std::shared_ptr<const EngineRequest> request;
@@ -114,7 +128,7 @@ void NetworkDevice::start(const SlotStart& start) {
   slot.drafts.clear();
   slot.confidences.clear();
   slot.write_floor = start.write_floor;
-  slot.window_begin = start.begin;
+  slot.window_begin = start.state != nullptr ? 0 : start.begin;
   slot.done = false;
   slot.failure.reset();
   slot.sequence->truncate(0);
@@ -125,6 +139,9 @@ void NetworkDevice::start(const SlotStart& start) {
   }
   const auto known = std::span(slot.tokens).first(static_cast<std::size_t>(start.begin));
   slot.sequence->adopt(*blocks, network_.history(known), start.begin);
+  if (start.state != nullptr) {
+    slot.sequence->restore_state(static_cast<const SequenceState&>(*start.state).values());
+  }
 }
 
 // Behind those it has. False when the request fails.
@@ -264,6 +281,9 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
   if (step.result) {
     keep_features(step);
     make_forks(step);
+    if (options_.states) {
+      save_states(step, plan, out);
+    }
     if (step.plan.drafts) {
       make_drafts(step, out);
     }
@@ -364,6 +384,28 @@ std::optional<bool> NetworkDevice::injected(const Draw& where) const {
   }
   return Random(where.seed, static_cast<std::uint64_t>(where.position)).next_float() <
          *options_.injected_acceptance;
+}
+
+// Behind a chunk, or rejected drafts, rings have the last rows only: a state of a position that is
+// too far back would lack some.
+void NetworkDevice::save_states(const Step& step, const SamplerPlan& plan, StepResult& out) {
+  const std::int64_t back = network_.plan().cache.ring_rows - network_.plan().config.window;
+  for (std::size_t i = 0; i < step.plan.rows.size(); ++i) {
+    const PlannedRow& row = step.plan.rows[i];
+    const Slot& slot = slots_[row.slot.value()];
+    if (slot.generation != row.generation || !slot.part || row.fork_of || plan.dead[i] ||
+        out.rows[i].error) {
+      continue;
+    }
+    const std::int64_t written = slot.first_position + std::ssize(slot.fed);
+    const std::int64_t settled =
+        row.feed > 0 ? written : slot.first_position + std::ssize(out.rows[i].tokens);
+    const std::int64_t end = settled / kBlockTokens * kBlockTokens;
+    if (end > std::max(slot.first_position, slot.write_floor - 1) && written - end <= back) {
+      out.rows[i].state = std::make_shared<SequenceState>(slot.sequence->save_state());
+      out.rows[i].state_end = end;
+    }
+  }
 }
 
 void NetworkDevice::keep_features(const Step& step) {

@@ -24,7 +24,8 @@ struct NetworkDeviceOptions {
   std::size_t slots = 0;
   std::size_t blocks = 0;
   model::CutMode cut = model::CutMode::kCompact;
-  bool drafts = true;  // where the checkpoint has a drafter
+  bool drafts = true;   // where the checkpoint has a drafter
+  bool states = false;  // saves those of rows that pass the end of a block
   // For benchmarks: takes a draft for right with this probability, whatever was drawn.
   std::optional<double> injected_acceptance;
 };
@@ -72,6 +73,7 @@ class NetworkDevice final : public StepDevice, public BlockMemory {
   void keep_features(const Step& step);
   void tell_lost(StepResult& out) GALLEY_EXCLUDES(blocks_mutex_);
   void make_forks(const Step& step);
+  void save_states(const Step& step, const SamplerPlan& plan, StepResult& out);
   // Behind every row of the plan that wants them, all at once.
   void make_drafts(const Step& step, StepResult& out);
   using Buffers = std::vector<std::shared_ptr<kernels::Buffer>>;

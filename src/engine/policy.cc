@@ -55,16 +55,20 @@ bool starts_with_what_came(const FetchView& view, const FetchLimits& limits) {
     return false;  // nothing to judge by
   }
   const auto left = static_cast<double>(view.promised - view.fetched);
-  const double fetching = left * std::chrono::duration<double>(view.waited).count() /
-                          static_cast<double>(view.fetched);
+  const double fetching =
+      left * std::chrono::duration<double>(view.waited).count() / static_cast<double>(view.fetched);
   const double computing = left * kBlockTokens / view.tokens_per_second;
   return computing < fetching;
 }
 
-std::int64_t chunk_tokens(std::int64_t begin, std::int64_t left, std::int64_t budget) {
+std::int64_t chunk_tokens(std::int64_t begin,
+                          std::int64_t left,
+                          std::int64_t budget,
+                          bool whole_blocks_apart) {
   GALLEY_ASSERT(left > 0);
+  const std::int64_t whole = (begin + left) / kBlockTokens * kBlockTokens - begin;
   if (left <= budget) {
-    return left;
+    return whole_blocks_apart && whole > 0 ? whole : left;
   }
   const std::int64_t end = (begin + budget) / kBlockTokens * kBlockTokens;
   const std::int64_t next_end = (begin / kBlockTokens + 1) * kBlockTokens;

@@ -50,12 +50,12 @@ struct VictimView {
 
 // How far the blocks of a hit have come that a store has promised.
 struct FetchView {
-  std::size_t promised{};       // blocks; 0: the store has not answered
-  std::size_t fetched{};        // of them
-  bool over{};                  // no more will come
-  Duration waited{};            // since it was ordered
-  Duration quiet{};             // since the newest block came
-  double tokens_per_second{};   // that computing them instead would get; 0: not known
+  std::size_t promised{};      // blocks; 0: the store has not answered
+  std::size_t fetched{};       // of them
+  bool over{};                 // no more will come
+  Duration waited{};           // since it was ordered
+  Duration quiet{};            // since the newest block came
+  double tokens_per_second{};  // that computing them instead would get; 0: not known
 };
 // How long it is waited for at most, whatever it promises, and without a sign of life.
 struct FetchLimits {
@@ -68,7 +68,11 @@ struct FetchLimits {
 
 // Tokens of a prompt's next chunk: `left` of them are to be fed from position `begin` on, and the
 // step has room for `budget`. Chunks end at the prompt's end or at a block's, and are not empty.
-[[nodiscard]] std::int64_t chunk_tokens(std::int64_t begin, std::int64_t left, std::int64_t budget);
+// `whole_blocks_apart`: what is behind the prompt's last whole block comes in a chunk of its own.
+[[nodiscard]] std::int64_t chunk_tokens(std::int64_t begin,
+                                        std::int64_t left,
+                                        std::int64_t budget,
+                                        bool whole_blocks_apart = false);
 
 // Blocks behind `tokens` positions.
 [[nodiscard]] std::size_t blocks_for(std::int64_t tokens);

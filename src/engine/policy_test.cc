@@ -68,6 +68,12 @@ TEST(ChunkTokens, EndAtBlocksAndKeepTheBudget) {
   EXPECT_EQ(chunk_tokens(100, 1000, 128), 28);
   EXPECT_EQ(chunk_tokens(100, 1000, 156), 156);
   EXPECT_EQ(chunk_tokens(127, 1000, 128), 1);
+  // The last whole block ends with a chunk.
+  EXPECT_EQ(chunk_tokens(0, 300, 512, true), 256);
+  EXPECT_EQ(chunk_tokens(256, 44, 512, true), 44);
+  EXPECT_EQ(chunk_tokens(100, 200, 512, true), 156);
+  EXPECT_EQ(chunk_tokens(0, 256, 512, true), 256);
+  EXPECT_EQ(chunk_tokens(0, 1000, 400, true), 384);
   for (std::int64_t begin = 0; begin < 300; ++begin) {
     for (const std::int64_t budget : {128, 129, 255, 512}) {
       const std::int64_t chunk = chunk_tokens(begin, 10'000, budget);

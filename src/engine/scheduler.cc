@@ -47,13 +47,18 @@ struct Scheduler::Request {
   std::vector<float> confidences;  // newest known: of the drafts behind its newest token
   bool started = false;            // its Started was given out
   bool exact = true;               // lineage of the blocks it makes
+  // Its newest, wherever it runs next: above the cut, too, its windows are right.
+  std::shared_ptr<const cache::State> state;
+  std::int64_t state_end = 0;
+  std::vector<cache::BlockKey> states_of_prompt;  // that it has put into the store, oldest first
+  std::vector<cache::BlockKey> states_of_answer;
   // It has its slot and blocks, and waits for what a store has of its prompt.
   struct Fetch {
     std::size_t hit{};      // blocks in front, that were in the pool
     std::size_t hit_max{};  // blocks that a hit may have
     TimeNs begin;
-    TimeNs newest;             // when the newest block was seen
-    std::size_t seen{};        // blocks
+    TimeNs newest;       // when the newest block was seen
+    std::size_t seen{};  // blocks
   };
   std::optional<Fetch> fetch;
   Request* leader = nullptr;
@@ -107,6 +112,11 @@ struct Scheduler::Tenant {
 
 namespace {
 
+// From so many tokens on, the whole blocks of a prompt end with a chunk, which leaves a state
+// there: a step more is little beside them.
+constexpr std::int64_t kStateApartTokens = 1024;
+// Of a request's prompt, and of its answer.
+constexpr std::size_t kStatesKept = 2;
 // Weight of the newest answer in the mean length of answers.
 constexpr double kMeanAnswerStep = 0.02;
 
@@ -123,6 +133,7 @@ void erase_one(std::vector<T>& list, const T& value) {
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       cache_(options.blocks, [this](const cache::BlockKey& key) { history_.evicted(key); }),
+      states_(options.states),
       mean_answer_(static_cast<double>(options.growth_tokens)),
       slots_(options.slots),
       draft_budget_(static_cast<std::size_t>(options.drafts)) {
@@ -216,6 +227,7 @@ void Scheduler::preempt(RequestId request) {
 // ---- planning -------------------------------------------------------------------------------
 
 std::optional<StepPlan> Scheduler::plan(TimeNs now) {
+  now_ = now;
   expire(now);
   StepPlan plan{.id = StepId(next_step_)};
   plan_rows(plan, now);
@@ -306,7 +318,9 @@ bool Scheduler::plan_decode(Request& request, StepPlan& plan) {
 // Tokens of the chunk.
 std::int64_t Scheduler::plan_chunk(Request& request, std::int64_t budget, StepPlan& plan) {
   const std::int64_t left = request.prefill_end - request.fed;
-  const std::int64_t feed = chunk_tokens(request.fed, left, budget);
+  const std::int64_t feed =
+      chunk_tokens(request.fed, left, budget,
+                   options_.states.value() > 0 && request.prefill_end >= kStateApartTokens);
   request.fed += feed;
   add_row(request, {.feed = feed, .draws = feed == left}, plan);
   if (feed == left) {
@@ -421,13 +435,20 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
   const std::int64_t keep = options_.defect == Defect::kHitToTheEnd ? 1 : options_.hit.keep_tokens;
   const std::int64_t hit_max =
       model::HitRule{.keep_tokens = keep}.longest_hit(request.prompt()) / kBlockTokens;
+  // Who comes back goes on where its newest state is, if all is there up to it.
+  const std::int64_t parked = request.state_end / kBlockTokens;
   std::vector<cache::BlockId> blocks;
-  for (std::int64_t i = 0; i < hit_max; ++i) {
+  for (std::int64_t i = 0; i < std::max(hit_max, parked); ++i) {
     const auto block = cache_.acquire(request.key(static_cast<std::size_t>(i)));
     if (!block) {
       break;
     }
     blocks.push_back(*block);
+  }
+  if (std::ssize(blocks) < parked) {
+    for (; std::ssize(blocks) > hit_max; blocks.pop_back()) {
+      cache_.release(blocks.back());
+    }
   }
   // What would be computed again all the same is not worth a disk's time.
   const bool fetches = traffic_ != nullptr && std::ssize(blocks) < hit_max &&
@@ -443,7 +464,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
     }
     blocks.clear();
   };
-  if (!fetches && replay_begin(hit) == 0) {  // all of it would be computed again
+  if (!fetches && windows_behind(request, hit).begin == 0) {  // all would be computed again
     if (hit > 0 && !miss) {
       miss = Missed{.told = {.reason = recipe::MissReason::kTooShort, .token = hit},
                     .counted = &SchedulerStats::misses_too_short};
@@ -487,12 +508,29 @@ std::int64_t Scheduler::replay_begin(std::int64_t hit) const {
   return options_.defect == Defect::kNoReplay ? hit : options_.hit.replay_begin(hit);
 }
 
+// Where a request that has hit `hit` positions goes on: behind the latest state there is, or where
+// windows are rebuilt, whichever leaves less to compute.
+Scheduler::Windows Scheduler::windows_behind(Request& request, std::int64_t hit) {
+  if (request.state_end > 0 && hit >= request.state_end) {
+    return {.begin = request.state_end, .state = request.state};
+  }
+  const std::int64_t replay = replay_begin(hit);
+  for (std::int64_t end = hit; end > replay; end -= kBlockTokens) {
+    const cache::BlockKey& key = request.key(static_cast<std::size_t>(end / kBlockTokens) - 1);
+    if (auto state = states_.find(key, now_)) {
+      return {.begin = end, .state = std::move(state)};
+    }
+  }
+  return {.begin = replay, .state = nullptr};
+}
+
 // With a slot and blocks, the first of which hold what the hit says. Those of a hit that would be
 // computed again all the same are read, and not written.
 void Scheduler::begin(Request& request, const Hit& hit, StepPlan& plan) {
   const std::size_t blocks = hit.memory + hit.stored;
   const std::int64_t end = static_cast<std::int64_t>(blocks) * kBlockTokens;
-  const std::int64_t begin = replay_begin(end);
+  Windows windows = windows_behind(request, end);
+  const std::int64_t begin = windows.begin;
   for (std::size_t i = hit.memory; i < blocks; ++i) {
     if (cache_.publish(request.blocks[i], request.key(i))) {
       history_.published(entry(request, i));
@@ -507,8 +545,9 @@ void Scheduler::begin(Request& request, const Hit& hit, StepPlan& plan) {
       kCachedWeight * static_cast<double>(std::max<std::int64_t>(0, begin - request.charged));
   request.charged = std::max(request.charged, begin);
   stats_.hit_tokens += begin;
-  stats_.stored_hit_tokens += std::max<std::int64_t>(
-      0, begin - static_cast<std::int64_t>(hit.memory) * kBlockTokens);
+  stats_.state_hits += windows.state != nullptr ? 1 : 0;
+  stats_.stored_hit_tokens +=
+      std::max<std::int64_t>(0, begin - static_cast<std::int64_t>(hit.memory) * kBlockTokens);
   const std::int64_t floor = options_.defect == Defect::kRewriteFetched
                                  ? static_cast<std::int64_t>(hit.memory) * kBlockTokens
                                  : end;
@@ -518,7 +557,8 @@ void Scheduler::begin(Request& request, const Hit& hit, StepPlan& plan) {
                          .tokens = request.tokens,
                          .blocks = request.blocks,
                          .begin = begin,
-                         .write_floor = floor});
+                         .write_floor = floor,
+                         .state = std::move(windows.state)});
   if (!request.started) {
     request.started = true;
     std::optional<recipe::CacheMiss> told;
@@ -884,6 +924,16 @@ Result<void> Scheduler::settle_row(Request& request,
   tenant_of(request).served += kAnsweredWeight * static_cast<double>(answered);
   request.charged += answered;
   publish(request, std::min(request.settled, std::ssize(request.tokens)));
+  if (row.state != nullptr) {
+    if (row.state_end % kBlockTokens != 0 || row.state_end > request.settled) {
+      return fail(
+          Code::kInternal,
+          fmt::format("the device has a state of position {} for slot {} in step {}, where "
+                      "{} positions are settled",
+                      row.state_end, planned.slot.value(), settled_.value(), request.settled));
+    }
+    keep_state(request, row);
+  }
   // A fork was found in the cache once it has got there.
   if (planned.forks) {
     request.started = true;
@@ -963,14 +1013,33 @@ void Scheduler::publish(Request& request, std::int64_t tokens) {
     if (cache_.publish(request.blocks[request.published], request.key(request.published))) {
       history_.published(entry(request, request.published));
       if (traffic_ != nullptr) {
-        traffic_->write({.request = request.request,
-                         .key = request.key(request.published),
-                         .parent = request.published == 0 ? request.root
-                                                          : request.key(request.published - 1),
-                         .exact = request.exact,
-                         .block = request.blocks[request.published]});
+        traffic_->write(
+            {.request = request.request,
+             .key = request.key(request.published),
+             .parent = request.published == 0 ? request.root : request.key(request.published - 1),
+             .exact = request.exact,
+             .block = request.blocks[request.published]});
       }
     }
+  }
+}
+
+// The newest of the prompt and of the answer, and one before each: the next turn goes on behind one
+// of them, and its own end is always computed.
+void Scheduler::keep_state(Request& request, const SettledRow& row) {
+  request.state = row.state;
+  request.state_end = row.state_end;
+  std::vector<cache::BlockKey>& kept =
+      row.state_end > request.prompt() ? request.states_of_answer : request.states_of_prompt;
+  if (kept.size() == kStatesKept) {
+    states_.forget(kept.front());
+    kept.erase(kept.begin());
+  }
+  const auto block = static_cast<std::size_t>(row.state_end / kBlockTokens) - 1;
+  const std::size_t before = options_.defect == Defect::kStateOfBlockBefore && block > 0 ? 1 : 0;
+  const cache::BlockKey& key = request.key(block - before);
+  if (states_.put(key, row.state, now_)) {
+    kept.push_back(key);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "cache/block_history.h"
 #include "cache/prefix_cache.h"
+#include "cache/state_store.h"
 #include "engine/block_traffic.h"
 #include "engine/defect.h"
 #include "engine/draft_budget.h"
@@ -43,6 +44,7 @@ struct SchedulerOptions {
   // made behind a hit is approximate.
   bool exact_windows = true;
   FetchLimits fetch;
+  Bytes states;         // memory for those of windows where requests go on; 0: none is kept
   bool budgets = true;  // false, to measure against: every step drafts and verifies all there are
   Defect defect = Defect::kNone;
 };
@@ -80,14 +82,15 @@ struct SchedulerStats {
   std::int64_t misses_failed{};
   std::int64_t misses_foreign{};
   std::int64_t misses_late{};
-  std::int64_t hit_tokens{};       // not fed, of admissions: again when a preempted one comes back
+  std::int64_t hit_tokens{};  // not fed, of admissions: again when a preempted one comes back
   std::int64_t stored_hit_tokens{};  // of these, of blocks that came from a store
-  std::int64_t prefill_tokens{};   // fed, likewise
-  std::int64_t answer_tokens{};    // settled
-  std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
-  std::int64_t plain_steps{};      // that drafted nothing, although the device has a drafter
-  std::int64_t drafts{};           // there were, for rows somebody wanted
-  std::int64_t drafts_verified{};  // of these: the others were over the budget
+  std::int64_t state_hits{};         // admissions whose windows were there
+  std::int64_t prefill_tokens{};     // fed, likewise
+  std::int64_t answer_tokens{};      // settled
+  std::int64_t overrun_rows{};       // drawn for nobody: the request had ended or was preempted
+  std::int64_t plain_steps{};        // that drafted nothing, although the device has a drafter
+  std::int64_t drafts{};             // there were, for rows somebody wanted
+  std::int64_t drafts_verified{};    // of these: the others were over the budget
   std::int64_t drafts_accepted{};
 };
 
@@ -138,10 +141,12 @@ class Scheduler {
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   // Running requests that wait for blocks of a store.
   [[nodiscard]] std::size_t fetching() const { return fetching_; }
-  // When one of these may have waited long enough, so that plan() is called though nothing happened.
+  // When one of these may have waited long enough, so that plan() is called though nothing
+  // happened.
   [[nodiscard]] std::optional<TimeNs> wake_at() const;
   [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
   [[nodiscard]] const cache::PrefixCache& cache() const { return cache_; }
+  [[nodiscard]] const cache::StateStore& states() const { return states_; }
   // What drafts were worth so far. Whoever has a thread to spare fits its confidences anew when
   // that is due, and says what came of it.
   [[nodiscard]] const Calibration& calibration() const { return draft_budget_.calibration(); }
@@ -199,6 +204,12 @@ class Scheduler {
   };
   void begin(Request& request, const Hit& hit, StepPlan& plan);
   [[nodiscard]] std::int64_t replay_begin(std::int64_t hit) const;
+  struct Windows {
+    std::int64_t begin{};
+    std::shared_ptr<const cache::State> state;  // null: they are rebuilt from `begin` on
+  };
+  [[nodiscard]] Windows windows_behind(Request& request, std::int64_t hit);
+  void keep_state(Request& request, const SettledRow& row);
   void fetch(Request& request, std::size_t found, std::size_t hit_max);
   [[nodiscard]] bool fetched(Request& request, StepPlan& plan, TimeNs now);
   void stop_fetch(Request& request);
@@ -236,13 +247,15 @@ class Scheduler {
   BlockTraffic* traffic_ = nullptr;  // null: there is no store
   cache::BlockHistory history_;
   cache::PrefixCache cache_;  // tells the above
+  cache::StateStore states_;
+  TimeNs now_;  // of the newest plan
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
-  std::vector<Request*> running_;          // in order of admission
-  std::vector<Request*> waiting_;          // never ran; in order of arrival
-  std::vector<Request*> preempted_;        // the first one goes before all that wait
+  std::vector<Request*> running_;    // in order of admission
+  std::vector<Request*> waiting_;    // never ran; in order of arrival
+  std::vector<Request*> preempted_;  // the first one goes before all that wait
   std::size_t fetching_ = 0;
-  double prefill_rate_ = 0;           // tokens a second, of steps with prompts; 0: there was none
-  std::size_t following_ = 0;              // that wait for another's prompt, in none of these lists
+  double prefill_rate_ = 0;    // tokens a second, of steps with prompts; 0: there was none
+  std::size_t following_ = 0;  // that wait for another's prompt, in none of these lists
   std::map<std::string, Tenant> tenants_;  // with a request
   double served_floor_ = 0;                // a new tenant's share begins at
   double mean_answer_;                     // tokens, of the answers that finished last

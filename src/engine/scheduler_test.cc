@@ -20,6 +20,10 @@ Result<RequestId> submit(Scheduler& scheduler, std::int64_t prompt, std::int64_t
   return scheduler.submit(request(prompt, tokens), {}, Priority::kInteractive, {});
 }
 
+struct NoState final : cache::State {
+  [[nodiscard]] std::size_t bytes() const override { return 0; }
+};
+
 // Every row that draws gets one token.
 StepResult result_of(const StepPlan& plan) {
   StepResult out{.id = plan.id};
@@ -96,6 +100,14 @@ TEST(Scheduler, ResultsThatCannotBeAreAnError) {
   EXPECT_EQ(code([](SettledRow& row) { row.confidences.resize(3); }), Code::kInternal);
   EXPECT_EQ(code([](SettledRow& row) { row.drafts_verified = 3; }), Code::kInternal);
   EXPECT_EQ(code([](SettledRow& row) { row.drafts_accepted = -1; }), Code::kInternal);
+  const auto state_at = [&](std::int64_t end) {
+    return code([&](SettledRow& row) {
+      row.state = std::make_shared<NoState>();
+      row.state_end = end;
+    });
+  };
+  EXPECT_EQ(state_at(4), Code::kInternal);
+  EXPECT_EQ(state_at(128), Code::kInternal);
   EXPECT_EQ(code([](SettledRow& row) {
               row.drafts_verified = 1;
               row.drafts_accepted = 2;

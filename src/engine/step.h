@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "cache/prefix_cache.h"
+#include "cache/state_store.h"
 #include "recipe/request.h"
 #include "recipe/token_source.h"
 
@@ -33,7 +34,7 @@ struct EngineRequest {
 
 // A slot gets a request. Positions below `begin` are not fed: their compressed rows are in the
 // blocks. Rows below `write_floor` belong to others, too, and are not written again; windows are
-// rebuilt from `begin` on (spec runtime 8.6).
+// those of `state`, or rebuilt from `begin` on (spec runtime 8.6).
 struct SlotStart {
   SlotId slot;
   std::uint32_t generation{};  // a slot's requests are numbered
@@ -42,6 +43,7 @@ struct SlotStart {
   std::vector<cache::BlockId> blocks;
   std::int64_t begin{};
   std::int64_t write_floor{};
+  std::shared_ptr<const cache::State> state;  // of `begin`; null: there is none
 };
 
 // One request's part of a step. In prefill it feeds `feed` of the slot's tokens; in decoding the
@@ -91,6 +93,10 @@ struct SettledRow {
   int drafts_accepted{};
   // Of the drafts made behind its last token, before the sigmoid: one each, or none at all.
   std::vector<float> confidences;
+  // Of the last end of a block that the row passed, if windows still reach back to there and were
+  // whole: not of positions that only rebuild them.
+  std::shared_ptr<const cache::State> state;
+  std::int64_t state_end{};  // position
 };
 
 struct StepResult {

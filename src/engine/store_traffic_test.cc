@@ -1,6 +1,6 @@
-// Goal: what goes to a store comes back as it was or not at all, to its tenant only, and whatever the
-// store does nobody waits for it. Method: the real traffic on a real store over a disk that fails on
-// demand; blocks of plain bytes.
+// Goal: what goes to a store comes back as it was or not at all, to its tenant only, and whatever
+// the store does nobody waits for it. Method: the real traffic on a real store over a disk that
+// fails on demand; blocks of plain bytes.
 #include "engine/store_traffic.h"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ class StoreTrafficTest : public testing::Test {
   }
 
   VirtualLoop loop;
-  VirtualDisk disk{Seed(1), {}};
+  VirtualDisk disk{Seed(1)};
   std::unique_ptr<cache::SegmentStore> store;
   Blocks blocks;
 };
@@ -117,10 +117,9 @@ TEST_F(StoreTrafficTest, WhatWasWrittenComesBack) {
 
 TEST_F(StoreTrafficTest, AnotherTenantAnotherLayoutAndAnotherArithmeticGetNothing) {
   write_all();
-  for (const auto& [tenant, options] :
-       {std::pair<std::string, StoreTrafficOptions>{"b", {}},
-        {"a", {.layout = 1}},
-        {"a", {.numerics = 1}}}) {
+  for (const auto& [tenant, options] : {std::pair<std::string, StoreTrafficOptions>{"b", {}},
+                                        {"a", {.layout = 1}},
+                                        {"a", {.numerics = 1}}}) {
     const auto out = traffic(options);
     out->fetch(order(tenant));
     EXPECT_EQ(wait(*out).fetched, 0U) << tenant << options.layout << options.numerics;

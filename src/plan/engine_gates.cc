@@ -46,6 +46,7 @@ constexpr std::array kMutations{
     Mutation{.name = "a hit to the prompt's end", .defect = Defect::kHitToTheEnd},
     Mutation{.name = "no replay behind a hit", .defect = Defect::kNoReplay},
     Mutation{.name = "resume without the newest token", .defect = Defect::kForgetNewestToken},
+    Mutation{.name = "a state under the block before", .defect = Defect::kStateOfBlockBefore},
     Mutation{.name = "ring one row too short", .ring_rows_less = 1},
     Mutation{.name = "a store's promise is a hit", .defect = Defect::kPromiseIsHit},
     Mutation{.name = "fetches go on into freed blocks", .defect = Defect::kFetchIntoFreed},

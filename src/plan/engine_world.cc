@@ -362,7 +362,8 @@ EngineWorldOptions random_engine_world(Seed seed, std::int64_t rows) {
               .replay_tokens = static_cast<std::int64_t>(16 * (1 + random.next_below(3)))},
       .prefill_tokens = static_cast<std::int64_t>(128 * (1 + random.next_below(4))),
       .tenant_slots_max = random.next_below(4),
-      .growth_tokens = static_cast<std::int64_t>(random.next_below(200))};
+      .growth_tokens = static_cast<std::int64_t>(random.next_below(200)),
+      .states = Bytes(512 * random.next_below(40))};
   out.launch = {.split = random.next_below(2) == 0};
   if (!out.launch.split) {
     out.launch.depth = 1 + random.next_below(3);

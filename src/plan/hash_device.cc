@@ -91,6 +91,14 @@ struct HashDevice::Slot {
   [[nodiscard]] std::int64_t left() const { return request->generation.max_tokens - answered; }
 };
 
+// The last rows of a slot's ring.
+struct HashDevice::Saved final : cache::State {
+  [[nodiscard]] std::size_t bytes() const override { return ring.size() * sizeof(Slot::RingRow); }
+
+  const engine::EngineRequest* of = nullptr;
+  std::vector<Slot::RingRow> ring;
+};
+
 struct HashDevice::Work {
   TimeNs end;
   std::move_only_function<void()> effect;
@@ -240,14 +248,20 @@ void HashDevice::start(const engine::SlotStart& start) {
           .tokens = start.tokens,
           .blocks = start.blocks,
           .length = start.begin,
-          .window_begin = start.begin,
+          .window_begin = start.state != nullptr ? 0 : start.begin,
           .write_floor = start.write_floor,
           .answered = std::ssize(start.tokens) - std::ssize(start.request->generation.prompt),
           .done = false};
   slot.ring.resize(static_cast<std::size_t>(options_.ring_rows));
+  const auto* const saved = static_cast<const Saved*>(start.state.get());
+  if (saved != nullptr) {
+    slot.ring = saved->ring;
+  }
   const auto prompt = std::ssize(start.request->generation.prompt);
   const bool fork = start.begin == prompt;  // a hit is never that long
-  if (!fork && start.write_floor > 0 && start.write_floor > prompt - options_.keep_tokens) {
+  const bool comes_back = saved != nullptr && saved->of == start.request.get();
+  if (!fork && !comes_back && start.write_floor > 0 &&
+      start.write_floor > prompt - options_.keep_tokens) {
     violations_.add(fmt::format("a hit of {} reaches into the last {} of {} prompt tokens",
                                 start.write_floor, options_.keep_tokens, prompt));
   }
@@ -412,10 +426,28 @@ void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
       } else if (row.draws) {
         settled = draw(slot, row, step.plan.drafts);
       }
+      if (options_.states && !slot.failed && !plan.dead[i] && !row.fork_of) {
+        save(slot, row, settled);
+      }
     }
     step.result.rows.push_back(std::move(settled));
   }
   step.sampled = true;
+}
+
+void HashDevice::save(const Slot& slot, const PlannedRow& row, SettledRow& settled) const {
+  const std::int64_t first = slot.length - (row.feed > 0 ? row.feed : std::ssize(settled.tokens));
+  const std::int64_t written = row.feed > 0 ? slot.length : first + 1 + slot.verified;
+  const std::int64_t end = slot.length / kBlockTokens * kBlockTokens;
+  if (end <= std::max(first, slot.write_floor - 1) ||
+      written - end > options_.ring_rows - options_.window) {
+    return;
+  }
+  auto saved = std::make_shared<Saved>();
+  saved->of = slot.request.get();
+  saved->ring = slot.ring;
+  settled.state = std::move(saved);
+  settled.state_end = end;
 }
 
 SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row, bool drafts) {

@@ -64,6 +64,7 @@ struct HashDeviceOptions {
   std::int64_t keep_tokens = 1;  // at the end of a prompt: no hit may reach into them
   unsigned draft_errors = 64;    // of 256
   bool confidences = true;       // behind drafts: what they say is half true
+  bool states = true;            // saves those of rows that pass the end of a block
   unsigned failures = 0;         // of 65,536 rows: the row is not computed, and ends in an error
   // Times on the device: of a forward, uniform between these, and of its sampler, a part of it.
   Duration step_min{};
@@ -124,6 +125,7 @@ class HashDevice final : public engine::StepDevice {
 
  private:
   struct Slot;
+  struct Saved;
   struct Work;
   struct Step;
   class Inside;
@@ -137,6 +139,7 @@ class HashDevice final : public engine::StepDevice {
   [[nodiscard]] std::vector<std::uint8_t> verify_lengths(const engine::StepPlan& plan);
   void feed_drafts(Slot& slot, std::int64_t verified);
   void fork(Slot& slot, const Slot& from);
+  void save(const Slot& slot, const engine::PlannedRow& row, engine::SettledRow& settled) const;
   void write(Slot& slot, std::int64_t position, TokenId token);
   void check_blocks(const Slot& slot, std::int64_t end);
   void check_window(const Slot& slot, std::int64_t position);
