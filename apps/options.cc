@@ -110,6 +110,10 @@ const std::array kOptions{
         .help =
             "After the grace: how long running requests may finish before they end with an error.",
         .max = kDurationMax},
+    ConfigOption{.key = "server.otlp",
+                 .initial = "",
+                 .help = "Address of an OpenTelemetry collector, such as http://127.0.0.1:4318, "
+                         "that gets a span of each request; empty: none does."},
     ConfigOption{.key = "server.data",
                  .initial = "",
                  .help = "Folder for what clients leave with the server; made where it is missing. "

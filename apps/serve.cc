@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <pthread.h>
@@ -32,6 +33,7 @@
 #include "gateway/sources/echo.h"
 #include "gateway/sources/foreign.h"
 #include "gateway/sources/scripted.h"
+#include "gateway/span_exporter.h"
 #include "kernels/isa.h"
 #include "recipe/random_ids.h"
 
@@ -258,6 +260,13 @@ void print_start(const Config& config,
   std::fflush(stdout);
 }
 
+std::function<void(gateway::Span)> span_taker(gateway::SpanExporter* spans) {
+  if (spans == nullptr) {
+    return nullptr;
+  }
+  return [spans](gateway::Span span) { spans->add(std::move(span)); };
+}
+
 Result<void> serve(const Config& config) {
   // Before any thread exists, so that all inherit it: the signals that end the server are waited
   // for below, and a second one then ends it at once.
@@ -292,6 +301,10 @@ Result<void> serve(const Config& config) {
   std::atomic<std::size_t> interactive = 0;
   GALLEY_TRY(const auto kept, KeptData::open(config, clock, metrics, log));
   GALLEY_CHECK_OK(kept->begin_batches(*codec, answerer.source(), ids, interactive));
+  std::unique_ptr<gateway::SpanExporter> spans;
+  if (const std::string& otlp = config.string("server.otlp"); !otlp.empty()) {
+    spans = std::make_unique<gateway::SpanExporter>(otlp, entropy_seed(), metrics, log);
+  }
   gateway::Routes routes({.codec = *codec,
                           .source = answerer.source(),
                           .clock = clock,
@@ -303,7 +316,8 @@ Result<void> serve(const Config& config) {
                          {.pages = web_pages(introduction),
                           .description = api_description(),
                           .keys = std::move(keys),
-                          .files = kept->files()});
+                          .files = kept->files(),
+                          .on_span = span_taker(spans.get())});
   GALLEY_TRY(const auto server,
              gateway::HttpServer::start(http_options(config), routes, clock, ids));
   // Before the server is gone, whichever way this ends: tasks of the disk answer through it.

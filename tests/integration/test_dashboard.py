@@ -27,7 +27,7 @@ class DashboardTest(unittest.TestCase):
             client.close()
             metrics = curl(server.url + "/metrics")
             self.assertEqual(server.stop()[0], 0)
-        server = Server("--engine-url", "http://127.0.0.1:1", "--tokenizer", str(ROOT / "tests/data/small_tokenizer.json"))
+        server = Server("--engine-url", "http://127.0.0.1:1", "--tokenizer", str(ROOT / "tests/data/small_tokenizer.json"), "--server-otlp", "http://127.0.0.1:1")
         metrics += curl(server.url + "/metrics")
         self.assertEqual(server.stop()[0], 0)
         printed = set(re.findall(r"^# TYPE (\w+) ", metrics, re.M))

@@ -346,10 +346,10 @@ Result<void> ForeignSource::Impl::on_bytes(Asked& asked, std::string_view bytes)
 
 void ForeignSource::Impl::on_end(Asked& asked, Result<void> ended) {
   asked.request.reset();
-  Error error = for_client(
-      dialect_->name(),
-      ended ? Error{.code = Code::kUnavailable, .what = "its stream ended before the answer did"}
-            : std::move(ended).error());
+  if (ended) {
+    ended = fail(Code::kUnavailable, "its stream ended before the answer did");
+  }
+  Error error = for_client(dialect_->name(), std::move(ended).error());
   if (tries_again(error.code, asked.attempts) &&
       can_go_on(asked.generation, asked.delivered.size())) {
     repeats_.add();
@@ -370,11 +370,11 @@ void ForeignSource::Impl::ask_health() {
   }
   if (health_) {
     client_.cancel(*std::exchange(health_, std::nullopt));
-    // Busy with a long prompt is not ill.
-    on_health(now - token_at_ < kHealthPatience
-                  ? Result<void>()
-                  : fail(Code::kUnavailable,
-                         fmt::format("is silent for {}", to_string(kHealthPatience))));
+    if (now - token_at_ < kHealthPatience) {
+      on_health({});  // busy with a long prompt is not ill
+    } else {
+      on_health(fail(Code::kUnavailable, "is silent for " + to_string(kHealthPatience)));
+    }
     return;
   }
   health_due_ = now + kHealthPatience;

@@ -205,7 +205,7 @@ TEST_P(Foreign, ACutStreamGoesOnBehindWhatWasDelivered) {
   EXPECT_EQ(seen.ids, (std::vector<TokenId>{10, 11, 12, 13}));
   EXPECT_EQ(seen.finish, SourceFinish::kStop);
   ASSERT_EQ(engine.questions().size(), 3U);
-  for (const std::size_t i : {1, 2}) {
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
     const std::string question = engine.questions()[i];
     EXPECT_NE(question.find("[5,6,7,10,11]"), std::string::npos) << question;
     EXPECT_NE(question.find(":98"), std::string::npos) << question;
