@@ -308,7 +308,7 @@ Result<void> bench_there(const Flags& flags) {
     GALLEY_TRY(model, first_model(server));
   }
   const Seed seed(static_cast<std::uint64_t>(flags.seed));
-  std::vector<HttpAsk> asks;
+  std::vector<gateway::HttpAsk> asks;
   if (flags.jsonl.empty()) {
     GALLEY_TRY(asks, synthetic_asks(
                          server, {.load = {.requests = static_cast<std::size_t>(flags.requests),

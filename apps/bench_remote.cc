@@ -40,7 +40,7 @@ std::string random_words(Random& random) {
 }
 
 Result<std::vector<Json>> token_pool(const Server& server, Random& random) {
-  HttpClient client;
+  gateway::HttpClient client;
   GALLEY_TRY(const std::string text,
              client.fetch(server.ask("/v1/tokenize",
                                      to_json(JsonObject{{"prompt", random_words(random)}}))));
@@ -111,13 +111,13 @@ class Watched {
   TimeNs last_;
   bool delivered_ = false;
   bool ended_ = false;
-  SseReader sse_;
+  gateway::SseReader sse_;
   RequestTimes times_;
 };
 
 }  // namespace
 
-Result<std::vector<HttpAsk>> synthetic_asks(const Server& server, const RemoteLoad& load) {
+Result<std::vector<gateway::HttpAsk>> synthetic_asks(const Server& server, const RemoteLoad& load) {
   Random random(load.load.seed, 2);
   GALLEY_TRY(const std::vector<Json> pool, token_pool(server, random));
   const auto draw = [&](std::size_t count, JsonArray& out) {
@@ -127,7 +127,7 @@ Result<std::vector<HttpAsk>> synthetic_asks(const Server& server, const RemoteLo
   };
   JsonArray shared;
   draw(load.load.shared_tokens, shared);
-  std::vector<HttpAsk> out;
+  std::vector<gateway::HttpAsk> out;
   for (std::size_t i = 0; i < load.load.requests; ++i) {
     JsonArray prompt = shared;
     draw(load.load.prompt_tokens - shared.size(), prompt);
@@ -140,9 +140,9 @@ Result<std::vector<HttpAsk>> synthetic_asks(const Server& server, const RemoteLo
   return out;
 }
 
-Result<std::vector<HttpAsk>> asks_of_batch(const Server& server, std::string_view jsonl) {
+Result<std::vector<gateway::HttpAsk>> asks_of_batch(const Server& server, std::string_view jsonl) {
   GALLEY_TRY(const auto entries, gateway::index_batch(jsonl));
-  std::vector<HttpAsk> out;
+  std::vector<gateway::HttpAsk> out;
   for (const gateway::BatchEntry& entry : entries) {
     const gateway::BatchRequest request = gateway::parse_batch_line(entry.text);
     if (!request.body) {
@@ -161,11 +161,11 @@ Result<std::vector<HttpAsk>> asks_of_batch(const Server& server, std::string_vie
   return out;
 }
 
-std::vector<RequestTimes> ask_all(const std::vector<HttpAsk>& asks,
+std::vector<RequestTimes> ask_all(const std::vector<gateway::HttpAsk>& asks,
                                   std::size_t at_once,
                                   const std::vector<Duration>& arrivals,
                                   const Clock& clock) {
-  HttpClient client;
+  gateway::HttpClient client;
   std::vector<std::unique_ptr<Watched>> all;
   ProgressBar bar;
   const TimeNs begin = clock.now();
@@ -182,7 +182,7 @@ std::vector<RequestTimes> ask_all(const std::vector<HttpAsk>& asks,
       const TimeNs arrival = arrivals.empty() ? clock.now() : begin + arrivals[next];
       Watched& one = *all.emplace_back(std::make_unique<Watched>(clock, arrival));
       one.times().begun = arrival - begin;
-      HttpAsk ask = asks[next];
+      gateway::HttpAsk ask = asks[next];
       ask.streams = true;
       client.start(ask, {.on_bytes = [&one](std::string_view bytes) { return one.feed(bytes); },
                          .on_end =

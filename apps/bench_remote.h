@@ -21,15 +21,15 @@ struct RemoteLoad {
   std::int64_t answer_tokens{};  // at most; a model may end earlier
   double temperature{};
 };
-[[nodiscard]] Result<std::vector<HttpAsk>> synthetic_asks(const Server& server,
-                                                          const RemoteLoad& load);
+[[nodiscard]] Result<std::vector<gateway::HttpAsk>> synthetic_asks(const Server& server,
+                                                                   const RemoteLoad& load);
 
 // The requests of a batch file, streamed. Error: a line that is none, by number.
-[[nodiscard]] Result<std::vector<HttpAsk>> asks_of_batch(const Server& server,
-                                                         std::string_view jsonl);
+[[nodiscard]] Result<std::vector<gateway::HttpAsk>> asks_of_batch(const Server& server,
+                                                                  std::string_view jsonl);
 
 // Asks all: `at_once` at a time, or when `arrivals` says, and then times count from there.
-[[nodiscard]] std::vector<RequestTimes> ask_all(const std::vector<HttpAsk>& asks,
+[[nodiscard]] std::vector<RequestTimes> ask_all(const std::vector<gateway::HttpAsk>& asks,
                                                 std::size_t at_once,
                                                 const std::vector<Duration>& arrivals,
                                                 const Clock& clock);

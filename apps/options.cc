@@ -9,6 +9,7 @@
 
 #include "apps/input.h"
 #include "cache/sha256.h"
+#include "gateway/sources/dialect.h"
 #include "kernels/isa.h"
 #include "recipe/names.h"
 
@@ -109,6 +110,10 @@ const std::array kOptions{
         .help =
             "After the grace: how long running requests may finish before they end with an error.",
         .max = kDurationMax},
+    ConfigOption{.key = "server.otlp",
+                 .initial = "",
+                 .help = "Address of an OpenTelemetry collector, such as http://127.0.0.1:4318, "
+                         "that gets a span of each request; empty: none does."},
     ConfigOption{.key = "server.data",
                  .initial = "",
                  .help = "Folder for what clients leave with the server; made where it is missing. "
@@ -199,6 +204,32 @@ const std::array kOptions{
                 "turn then computes nothing again. Without, windows are computed again.",
         .min = 0,
         .max = std::int64_t{1} << 42},
+    ConfigOption{.key = "engine.url",
+                 .initial = "",
+                 .help = "Address of another engine's server that makes the tokens instead of a "
+                         "model of ours, such as http://127.0.0.1:8000; wants `tokenizer`, that of "
+                         "its model."},
+    ConfigOption{.key = "engine.kind",
+                 .type = ConfigType::kChoice,
+                 .initial = gateway::kDialectNames.front(),
+                 .help = "Which engine engine.url is.",
+                 .choices = gateway::kDialectNames},
+    ConfigOption{.key = "engine.key",
+                 .initial = "",
+                 .help = "API key that engine.url wants, best given as a variable.",
+                 .secret = true},
+    ConfigOption{.key = "engine.requests_max",
+                 .type = ConfigType::kInteger,
+                 .initial = "256",
+                 .help = "Requests under way at engine.url; one more is answered 429.",
+                 .min = 1,
+                 .max = 65536},
+    ConfigOption{.key = "engine.silence_timeout",
+                 .type = ConfigType::kDuration,
+                 .initial = "10m",
+                 .help = "How long engine.url may make no token before it is asked again.",
+                 .min = kDurationMin,
+                 .max = kDurationMax},
     ConfigOption{.key = "default_thinking",
                  .type = ConfigType::kBool,
                  .initial = "true",

@@ -63,7 +63,7 @@ class Arrival {
   const Clock& clock_;
   recipe::EventSink& events_;
   const TimeNs begun_;
-  SseReader sse_;
+  gateway::SseReader sse_;
   bool seen_ = false;
   bool ended_ = false;
   AnswerFigures figures_;
@@ -72,7 +72,7 @@ class Arrival {
 
 }  // namespace
 
-HttpAsk Server::ask(std::string_view path, std::string body) const {
+gateway::HttpAsk Server::ask(std::string_view path, std::string body) const {
   std::string base = url;
   while (base.ends_with('/')) {
     base.pop_back();
@@ -84,7 +84,7 @@ HttpAsk Server::ask(std::string_view path, std::string body) const {
 }
 
 Result<std::string> first_model(const Server& server) {
-  HttpClient client;
+  gateway::HttpClient client;
   GALLEY_TRY(const std::string text, client.fetch(server.ask("/v1/models")));
   const auto json = recipe::parse_json(text);
   const recipe::Json* const data = json ? json->find("data") : nullptr;
@@ -104,10 +104,10 @@ Result<AnswerFigures> answer_there(const Server& server,
                                    const std::function<bool()>& stop) {
   recipe::set_member(body, "stream", true);
   recipe::set_member(body, "stream_options", recipe::JsonObject{{"include_usage", true}});
-  HttpClient client;
+  gateway::HttpClient client;
   Arrival arrival(clock, events);
   std::optional<Result<void>> ended;
-  HttpAsk ask = server.ask("/v1/chat/completions", to_json(recipe::Json(std::move(body))));
+  gateway::HttpAsk ask = server.ask("/v1/chat/completions", to_json(recipe::Json(std::move(body))));
   ask.streams = true;
   client.start(ask, {.on_bytes = [&](std::string_view bytes) { return arrival.feed(bytes); },
                      .on_end = [&](Result<void> result) { ended = std::move(result); }});

@@ -3,9 +3,9 @@
 #include <functional>
 #include <string>
 
-#include "apps/http_client.h"
 #include "apps/local_answer.h"
 #include "base/clock.h"
+#include "gateway/http_client.h"
 #include "recipe/event.h"
 #include "recipe/json.h"
 
@@ -16,7 +16,7 @@ struct Server {
   std::string url;  // without the path: "http://127.0.0.1:8080", with or without /v1
   Secret key;
 
-  [[nodiscard]] HttpAsk ask(std::string_view path, std::string body = "") const;
+  [[nodiscard]] gateway::HttpAsk ask(std::string_view path, std::string body = "") const;
 };
 
 // Of the first model it lists. Errors: it cannot be reached, lists none.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <pthread.h>
@@ -28,8 +29,11 @@
 #include "gateway/codec.h"
 #include "gateway/http_server.h"
 #include "gateway/routes.h"
+#include "gateway/sources/dialect.h"
 #include "gateway/sources/echo.h"
+#include "gateway/sources/foreign.h"
 #include "gateway/sources/scripted.h"
+#include "gateway/span_exporter.h"
 #include "kernels/isa.h"
 #include "recipe/random_ids.h"
 
@@ -75,19 +79,51 @@ Result<std::string> check_memory(const Config& config, const LoadedModel& model)
   return describe(fit, demand);
 }
 
+// What asks the engine at `engine.url`.
+Result<std::unique_ptr<recipe::TokenSource>> make_foreign(
+    const Config& config,
+    const std::shared_ptr<const recipe::Tokenizer>& tokenizer,
+    const Clock& clock,
+    Metrics& metrics,
+    Log& log) {
+  return gateway::ForeignSource::create(
+      gateway::make_dialect(config.string("engine.kind"), tokenizer), tokenizer, clock, metrics,
+      log,
+      {.url = config.string("engine.url"),
+       .key = config.secret("engine.key"),
+       .requests_max = static_cast<std::size_t>(config.integer("engine.requests_max")),
+       .silence_max = config.duration("engine.silence_timeout")});
+}
+
+// At most one of them answers.
+Result<void> check_answerers(const Config& config) {
+  std::string first;
+  for (const char* const key : {"model", "engine.url", "script"}) {
+    if (config.string(key).empty()) {
+      continue;
+    }
+    if (!first.empty()) {
+      return fail(Code::kInvalidArgument, fmt::format("and {} cannot both answer", first), key);
+    }
+    first = key;
+  }
+  if (first == "engine.url" && config.string("tokenizer").empty()) {
+    return fail(Code::kInvalidArgument,
+                "is missing: an engine at engine.url wants the tokenizer.json of its model",
+                "tokenizer");
+  }
+  return {};
+}
+
 // `loop` delivers what echo and scripted answer.
-Result<Answerer> make_answerer(const Config& config,
-                               const Clock& clock,
-                               Metrics& metrics,
-                               Loop& loop) {
+Result<Answerer> make_answerer(
+    const Config& config, const Clock& clock, Metrics& metrics, Log& log, Loop& loop) {
   const std::string& model = config.string("model");
   const std::string& script = config.string("script");
   const std::string& tokenizer = config.string("tokenizer");
+  GALLEY_CHECK_OK(check_answerers(config));
   Answerer answerer;
   if (!model.empty()) {
-    if (!script.empty()) {
-      return fail(Code::kInvalidArgument, "a model and a script cannot both answer", "script");
-    }
     GALLEY_TRY(answerer.model, load_model(model, tokenizer));
     GALLEY_TRY(answerer.memory, check_memory(config, *answerer.model));
     GALLEY_TRY(answerer.engine,
@@ -104,6 +140,10 @@ Result<Answerer> make_answerer(const Config& config,
   }
   GALLEY_TRY(answerer.tokenizer, choose_tokenizer(tokenizer));
   answerer.tokenizer_name = tokenizer.empty() ? "built-in" : tokenizer;
+  if (!config.string("engine.url").empty()) {
+    GALLEY_TRY(answerer.other, make_foreign(config, answerer.tokenizer, clock, metrics, log));
+    return answerer;
+  }
   if (script.empty()) {
     answerer.other = std::make_unique<gateway::EchoSource>(answerer.tokenizer, loop);
     return answerer;
@@ -222,6 +262,13 @@ void print_start(const Config& config,
   std::fflush(stdout);
 }
 
+std::function<void(gateway::Span)> span_taker(gateway::SpanExporter* spans) {
+  if (spans == nullptr) {
+    return nullptr;
+  }
+  return [spans](gateway::Span span) { spans->add(std::move(span)); };
+}
+
 Result<void> serve(const Config& config) {
   // Before any thread exists, so that all inherit it: the signals that end the server are waited
   // for below, and a second one then ends it at once.
@@ -243,7 +290,7 @@ Result<void> serve(const Config& config) {
   }
   Metrics metrics;
   LoopThread loop;
-  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, metrics, loop.loop()));
+  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, metrics, log, loop.loop()));
   GALLEY_TRY(const auto codec, make_codec(config, answerer));
   if (answerer.model) {
     log.info("model loaded",
@@ -256,6 +303,10 @@ Result<void> serve(const Config& config) {
   std::atomic<std::size_t> interactive = 0;
   GALLEY_TRY(const auto kept, KeptData::open(config, clock, metrics, log));
   GALLEY_CHECK_OK(kept->begin_batches(*codec, answerer.source(), ids, interactive));
+  std::unique_ptr<gateway::SpanExporter> spans;
+  if (const std::string& otlp = config.string("server.otlp"); !otlp.empty()) {
+    spans = std::make_unique<gateway::SpanExporter>(otlp, entropy_seed(), metrics, log);
+  }
   gateway::Routes routes({.codec = *codec,
                           .source = answerer.source(),
                           .clock = clock,
@@ -267,7 +318,8 @@ Result<void> serve(const Config& config) {
                          {.pages = web_pages(introduction),
                           .description = api_description(),
                           .keys = std::move(keys),
-                          .files = kept->files()});
+                          .files = kept->files(),
+                          .on_span = span_taker(spans.get())});
   GALLEY_TRY(const auto server,
              gateway::HttpServer::start(http_options(config), routes, clock, ids));
   // Before the server is gone, whichever way this ends: tasks of the disk answer through it.

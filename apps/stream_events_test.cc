@@ -5,14 +5,14 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "apps/http_client.h"
+#include "gateway/http_client.h"
 
 namespace galley::apps {
 namespace {
 
 std::vector<std::string> read_in_pieces(std::string_view stream, std::size_t piece) {
   std::vector<std::string> out;
-  SseReader reader;
+  gateway::SseReader reader;
   for (std::size_t at = 0; at < stream.size(); at += piece) {
     EXPECT_TRUE(reader.feed(stream.substr(at, piece),
                             [&](std::string_view data) { out.emplace_back(data); }));
@@ -33,10 +33,10 @@ TEST(SseReader, PiecesChangeNothing) {
 TEST(SseReader, AnEventWithoutEndIsRefused) {
   for (const std::string_view line : {"data: x", "data: x\n"}) {
     std::string piece;
-    while (piece.size() < kEventBytesMax / 8) {
+    while (piece.size() < gateway::kEventBytesMax / 8) {
       piece += line;
     }
-    SseReader reader;
+    gateway::SseReader reader;
     Result<void> fed;
     int pieces = 0;
     while (fed && ++pieces < 100) {

@@ -50,6 +50,7 @@ struct ExchangeSummary {
   int status{};                // of the head; 0 when the client left before there was one
   bool complete{};             // false: the client did not get all of it
   Duration took{};             // from the complete request to its end
+  std::optional<Duration> first_token = {};  // from there to the first token of an answer
 };
 
 // What wants to hear about an exchange that goes on for a while. Called on the connection's thread.
@@ -85,6 +86,8 @@ class Exchange {
   virtual void write(std::string_view bytes) = 0;
   [[nodiscard]] virtual std::size_t unsent_bytes() const = 0;
   virtual void end_stream() = 0;
+  // The answer has tokens. Later calls change nothing.
+  virtual void note_token() {}
   // Cuts the connection without the end mark: a broken answer is never taken for a complete one.
   virtual void abort() = 0;
 

@@ -300,6 +300,7 @@ void GenerationReply::apply(Answer& answer) {
     }
     answer.writer.start(*started);
   } else if (const auto* tokens = std::get_if<StepQueue::Tokens>(&answer.step)) {
+    exchange_->note_token();
     if (const auto fed = answer.writer.feed_tokens(tokens->ids, tokens->logprobs); !fed) {
       fail_with(fed.error());
       return;

@@ -90,6 +90,12 @@ void HttpExchange::keep_alive() {
   }
 }
 
+void HttpExchange::note_token() {
+  if (!first_token_) {
+    first_token_ = context_.clock.now() - begun_;
+  }
+}
+
 void HttpExchange::close(bool complete) {
   gone_ = true;
   out_.clear();
@@ -99,7 +105,8 @@ void HttpExchange::close(bool complete) {
   context_.handler.finished({.request = request_,
                              .status = started_ ? head_.status : 0,
                              .complete = complete,
-                             .took = context_.clock.now() - begun_});
+                             .took = context_.clock.now() - begun_,
+                             .first_token = first_token_});
   // Somebody may hold on to the exchange. An assignment would keep the memory of the string.
   const HttpBody over = std::move(request_.body);
 }

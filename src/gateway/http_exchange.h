@@ -24,6 +24,7 @@ class HttpExchange final : public Exchange {
   void write(std::string_view bytes) override;
   [[nodiscard]] std::size_t unsent_bytes() const override { return out_.size() + sending_bytes_; }
   void end_stream() override;
+  void note_token() override;
   void abort() override;
   [[nodiscard]] bool gone() const override { return gone_; }
   void listen(std::shared_ptr<ExchangeListener> listener) override;
@@ -55,6 +56,7 @@ class HttpExchange final : public Exchange {
   ConnectionContext& context_;
   HttpRequest request_;
   const TimeNs begun_;
+  std::optional<Duration> first_token_;
   HttpResponse head_;
   std::string out_;  // body bytes that wait for the connection
   std::size_t sending_bytes_ = 0;

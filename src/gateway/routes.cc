@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/hex.h"
 #include "base/quote.h"
 #include "gateway/http_text.h"
 #include "gateway/response_routes.h"
@@ -19,6 +20,8 @@ namespace {
 
 // Upper bounds of the buckets: small routes take less than a millisecond, long replies minutes.
 constexpr std::array kRequestSeconds{0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0};
+// From little more than a prompt that the cache has to one that takes minutes.
+constexpr std::array kFirstTokenSeconds{0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0};
 constexpr std::size_t kShownBytesMax = 128;  // of what a client sent, in an error that repeats it
 
 using recipe::Compat;
@@ -264,6 +267,34 @@ std::string_view trace_id(const HttpRequest& request) {
                                                       : std::string_view("none");
 }
 
+// Nothing: whoever began the trace records none of it.
+std::optional<Span> span_of(const ExchangeSummary& summary,
+                            const std::string& route,
+                            UnixTime now) {
+  const HttpRequest& request = summary.request;
+  Span span{.name = request.method + " " + route,
+            .begun = now - summary.took,
+            .ended = now,
+            .failed = summary.status >= 500 || !summary.complete,
+            .attributes = {{"http.request.method", request.method},
+                           {"http.route", route},
+                           {"http.response.status_code", std::to_string(summary.status)},
+                           {"galley.request_id", request.id},
+                           {"galley.complete", summary.complete ? "true" : "false"}}};
+  if (summary.first_token) {
+    span.first_token = span.begun + *summary.first_token;
+  }
+  const std::string* const parent = request.header("traceparent");
+  if (parent != nullptr && is_traceparent(*parent)) {
+    if ((hex_digit((*parent)[54]) & 1) == 0) {
+      return std::nullopt;
+    }
+    span.trace_id = parent->substr(3, 32);
+    span.parent_id = parent->substr(36, 16);
+  }
+  return span;
+}
+
 // Empty when none was sent.
 std::string_view presented_key(const HttpRequest& request) {
   constexpr std::string_view kScheme = "bearer ";
@@ -404,6 +435,10 @@ Routes::Routes(ReplyContext context, Metrics& metrics, Log& log, RouteOptions op
       metrics_(metrics),
       log_(log),
       open_connections_(metrics.gauge("galley_open_connections", "Connections that are open.")),
+      first_token_seconds_(
+          metrics.histogram("galley_first_token_seconds",
+                            "From the complete request to the first token of its answer.",
+                            kFirstTokenSeconds)),
       started_s_(context.clock.unix_seconds()) {}
 
 const Page* Routes::find_page(std::string_view path) const {
@@ -691,6 +726,14 @@ void Routes::finished(const ExchangeSummary& summary) {
                  "From the complete request to the end of its reply.", kRequestSeconds,
                  {{"route", route}})
       .observe(std::chrono::duration<double>(summary.took).count());
+  if (summary.first_token) {
+    first_token_seconds_.observe(std::chrono::duration<double>(*summary.first_token).count());
+  }
+  if (options_.on_span) {
+    if (auto span = span_of(summary, route, context_.clock.unix_time())) {
+      options_.on_span(*std::move(span));
+    }
+  }
   const ApiKey* const key = key_of(request);
   log_.info("request done", {{"request", request.id},
                              {"method", request.method},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "gateway/file_routes.h"
 #include "gateway/generation_reply.h"
 #include "gateway/key_quota.h"
+#include "gateway/span_exporter.h"
 
 namespace galley::gateway {
 
@@ -38,6 +40,8 @@ struct RouteOptions {
   ApiKeys keys;                  // who may use the rest, but for /health and /ready
   // Files and batches; must outlive the routes. Null: not offered.
   FileDesk* files = nullptr;
+  // Takes the span of each request that is not told to leave none. Empty: there is no tracing.
+  std::function<void(Span)> on_span;
 };
 
 // Every path of the server. Answers the small routes itself and hands generations to
@@ -84,6 +88,7 @@ class Routes final : public HttpHandler {
   Metrics& metrics_;
   Log& log_;
   Gauge open_connections_;
+  Histogram first_token_seconds_;
   const std::int64_t started_s_;  // `created` of every model
   std::atomic<bool> draining_ = false;
 };

@@ -456,6 +456,42 @@ TEST_F(RoutesTest, ATraceIsLoggedAndPassedOn) {
   EXPECT_NE(gateway_.log_lines.back().find("trace=none"), std::string::npos);
 }
 
+TEST_F(RoutesTest, EachRequestLeavesASpanUnlessItsTraceIsNotRecorded) {
+  std::vector<Span> spans;
+  RouteOptions options;
+  options.on_span = [&](Span span) { spans.push_back(std::move(span)); };
+  Metrics metrics;
+  Routes routes(gateway_.context(), metrics, gateway_.log, std::move(options));
+  const HttpRequest plain{.id = "req_9", .method = "POST", .path = "/v1/chat/completions"};
+  routes.finished({.request = plain,
+                   .status = 200,
+                   .complete = true,
+                   .took = std::chrono::seconds(3),
+                   .first_token = std::chrono::seconds(1)});
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].name, "POST /chat/completions");
+  EXPECT_EQ(spans[0].ended, gateway_.clock.unix_time());
+  EXPECT_EQ(spans[0].ended - spans[0].begun, std::chrono::seconds(3));
+  EXPECT_EQ(*spans[0].first_token - spans[0].begun, std::chrono::seconds(1));
+  EXPECT_FALSE(spans[0].failed);
+  EXPECT_EQ(spans[0].trace_id, "");
+
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0";
+  routes.finished(
+      {.request = {
+           .id = "r", .method = "GET", .path = "/x", .headers = {{"traceparent", trace + "0"}}}});
+  EXPECT_EQ(spans.size(), 1U);
+  routes.finished(
+      {.request = {
+           .id = "r", .method = "GET", .path = "/x", .headers = {{"traceparent", trace + "1"}}}});
+  ASSERT_EQ(spans.size(), 2U);
+  EXPECT_EQ(spans[1].trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(spans[1].parent_id, "00f067aa0ba902b7");
+  EXPECT_EQ(spans[1].name, "GET none");
+  EXPECT_TRUE(spans[1].failed);
+  EXPECT_FALSE(spans[1].first_token);
+}
+
 // The description that `galley serve` hands out knows the routes, all and no others.
 TEST_F(RoutesTest, EveryRouteIsDescribed) {
   const auto text = read_file(GALLEY_TESTS_DIR "/../apps/api/openapi.json", Bytes(1U << 20U));

@@ -1,7 +1,7 @@
 """deploy/grafana.json shows what /metrics prints: every name it asks for is there, and every name that is there is
 shown.
 
-Method: `galley serve` with the small trained model, asked once. Runs with plain `python3 test_dashboard.py`; needs
+Method: `galley serve` with the small trained model, asked once, and one in front of an engine that is not there. Runs with plain `python3 test_dashboard.py`; needs
 GALLEY_BIN.
 """
 
@@ -27,6 +27,9 @@ class DashboardTest(unittest.TestCase):
             client.close()
             metrics = curl(server.url + "/metrics")
             self.assertEqual(server.stop()[0], 0)
+        server = Server("--engine-url", "http://127.0.0.1:1", "--tokenizer", str(ROOT / "tests/data/small_tokenizer.json"), "--server-otlp", "http://127.0.0.1:1")
+        metrics += curl(server.url + "/metrics")
+        self.assertEqual(server.stop()[0], 0)
         printed = set(re.findall(r"^# TYPE (\w+) ", metrics, re.M))
         self.assertGreater(len(printed), 15)
         dashboard = json.loads((ROOT / "deploy" / "grafana.json").read_text())

@@ -2,17 +2,20 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "base/secret.h"
 #include "base/units.h"
 
-// What asks servers: `galley chat --url`, `galley bench --url`.
-namespace galley::apps {
+// What asks other servers: for tokens (sources/foreign.h), and for `galley chat` and `galley
+// bench`.
+namespace galley::gateway {
 
 // Of a server that may send anything, or nothing: more ends the request with an error.
 struct HttpBounds {
@@ -27,9 +30,11 @@ inline constexpr std::size_t kEventBytesMax = std::size_t{16} << 20U;
 
 struct HttpAsk {
   std::string url;
-  std::string body;      // JSON to POST; empty: GET
-  Secret key;            // empty: none is sent
-  bool streams = false;  // only a stream of events is an answer
+  std::string body;                       // JSON to POST; empty: GET
+  Secret key;                             // empty: none is sent
+  bool streams = false;                   // only a stream of events is an answer
+  bool direct = false;                    // past the proxies that the environment names
+  std::vector<std::string> headers = {};  // more of them, as "name: value"
 };
 
 // One answer as it comes. Called on the client's thread.
@@ -41,8 +46,8 @@ struct HttpAnswer {
   std::function<void(Result<void> ended)> on_end;
 };
 
-// Any number of requests at once, on the thread that runs it. HTTP and HTTPS; follows no
-// redirection, so that a key goes where it was meant to.
+// Any number of requests at once, on the one thread that calls it, wake() apart. HTTP and HTTPS;
+// follows no redirection, so that a key goes where it was meant to.
 class HttpClient {
  public:
   explicit HttpClient(const HttpBounds& bounds = {});
@@ -50,10 +55,16 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  void start(const HttpAsk& ask, HttpAnswer answer);
+  // A name for cancel().
+  std::uint64_t start(const HttpAsk& ask, HttpAnswer answer);
+  // Breaks the request off without a call, and closes its connection; none of that name: nothing.
+  // Not from within a call of an answer.
+  void cancel(std::uint64_t id);
   [[nodiscard]] std::size_t under_way() const;
   // Moves bytes and calls answers; waits for something to happen first, at most for `limit`.
   void run(Duration limit);
+  // Ends the wait of run(), or of the next one. From any thread.
+  void wake();
   // Breaks off everything without a call.
   void stop();
 
@@ -78,4 +89,4 @@ class SseReader {
   std::string data_;
 };
 
-}  // namespace galley::apps
+}  // namespace galley::gateway

@@ -1,6 +1,6 @@
 // Goal: whatever a server sends or does not send, a request ends, and only an answer counts as one.
 // Method: a server of one reply on a socket of this machine.
-#include "apps/http_client.h"
+#include "gateway/http_client.h"
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
@@ -12,7 +12,7 @@
 
 #include "base/task_pool.h"
 
-namespace galley::apps {
+namespace galley::gateway {
 namespace {
 
 // Reads a request, sends `reply`, then `more` again and again until the client leaves; without
@@ -124,4 +124,4 @@ TEST(HttpClient, SilenceEnds) {
 }
 
 }  // namespace
-}  // namespace galley::apps
+}  // namespace galley::gateway

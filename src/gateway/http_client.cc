@@ -1,4 +1,4 @@
-#include "apps/http_client.h"
+#include "gateway/http_client.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include "base/quote.h"
 #include "recipe/json.h"
 
-namespace galley::apps {
+namespace galley::gateway {
 namespace {
 
 constexpr std::size_t kShownBytesMax = 300;  // of an error's body
@@ -20,6 +20,7 @@ constexpr std::size_t kRefusalBytesMax = std::size_t{64} << 10U;
 constexpr long kConnectMilliseconds = 10'000;
 
 struct Transfer {
+  std::uint64_t id{};
   CURL* easy = nullptr;
   curl_slist* headers = nullptr;
   std::string body;  // that is sent
@@ -100,6 +101,7 @@ std::string message_of(const std::string& body) {
 Code code_of(long status) {
   switch (status) {
     case 401:
+    case 403:
       return Code::kUnauthenticated;
     case 404:
       return Code::kNotFound;
@@ -132,6 +134,7 @@ struct HttpClient::State {
   HttpBounds bounds;
   CURLM* multi = curl_multi_init();
   std::list<Transfer> transfers;
+  std::uint64_t last_id = 0;
   ~State() {
     drop();
     curl_multi_cleanup(multi);
@@ -152,8 +155,9 @@ HttpClient::HttpClient(const HttpBounds& bounds) {
 
 HttpClient::~HttpClient() = default;
 
-void HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
+std::uint64_t HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
   Transfer& transfer = state_->transfers.emplace_back();
+  transfer.id = ++state_->last_id;
   transfer.easy = curl_easy_init();
   transfer.answer = std::move(answer);
   transfer.body = ask.body;
@@ -167,7 +171,13 @@ void HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
   if (!ask.key.empty()) {
     add_header("authorization: Bearer " + std::string(ask.key.reveal()));
   }
+  for (const std::string& line : ask.headers) {
+    add_header(line);
+  }
   CURL* const easy = transfer.easy;
+  if (ask.direct) {
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+  }
   curl_easy_setopt(easy, CURLOPT_URL, ask.url.c_str());
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers);
@@ -185,6 +195,19 @@ void HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
                      static_cast<curl_off_t>(transfer.body.size()));
   }
   curl_multi_add_handle(state_->multi, easy);
+  return transfer.id;
+}
+
+void HttpClient::cancel(std::uint64_t id) {
+  const auto found = std::ranges::find(state_->transfers, id, &Transfer::id);
+  if (found != state_->transfers.end()) {
+    curl_multi_remove_handle(state_->multi, found->easy);
+    state_->transfers.erase(found);
+  }
+}
+
+void HttpClient::wake() {
+  curl_multi_wakeup(state_->multi);
 }
 
 std::size_t HttpClient::under_way() const {
@@ -267,4 +290,4 @@ Result<void> SseReader::feed(std::string_view bytes,
   return {};
 }
 
-}  // namespace galley::apps
+}  // namespace galley::gateway

@@ -1,0 +1,137 @@
+#include "gateway/span_exporter.h"
+
+#include <chrono>
+#include <fmt/core.h>
+
+#include "base/check.h"
+#include "gateway/http_client.h"
+#include "recipe/json.h"
+
+namespace galley::gateway {
+namespace {
+
+using recipe::Json;
+using recipe::JsonArray;
+using recipe::JsonObject;
+
+// A collector that does not answer within it is not waited for, also at the end.
+constexpr std::chrono::seconds kPatience{5};
+constexpr int kServerKind = 2;  // of the span kinds, and below of the status codes
+constexpr int kErrorStatus = 2;
+
+std::string nanoseconds(UnixTime time) {
+  return std::to_string(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
+}
+
+Json attribute(const std::string& key, const std::string& value) {
+  return JsonObject{{"key", key}, {"value", JsonObject{{"stringValue", value}}}};
+}
+
+Json json_of(const Span& span) {
+  JsonArray attributes;
+  for (const auto& [key, value] : span.attributes) {
+    attributes.push_back(attribute(key, value));
+  }
+  JsonArray events;
+  if (span.first_token) {
+    events.emplace_back(
+        JsonObject{{"timeUnixNano", nanoseconds(*span.first_token)}, {"name", "first_token"}});
+  }
+  JsonObject out{{"traceId", span.trace_id},
+                 {"spanId", span.span_id},
+                 {"name", span.name},
+                 {"kind", kServerKind},
+                 {"startTimeUnixNano", nanoseconds(span.begun)},
+                 {"endTimeUnixNano", nanoseconds(span.ended)},
+                 {"attributes", std::move(attributes)},
+                 {"events", std::move(events)}};
+  if (!span.parent_id.empty()) {
+    out.push_back({"parentSpanId", span.parent_id});
+  }
+  if (span.failed) {
+    out.push_back({"status", JsonObject{{"code", kErrorStatus}}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string otlp_json(std::span<const Span> spans) {
+  JsonArray list;
+  for (const Span& span : spans) {
+    list.push_back(json_of(span));
+  }
+  const Json scope =
+      JsonObject{{"scope", JsonObject{{"name", "galley"}}}, {"spans", std::move(list)}};
+  const Json resource = JsonObject{
+      {"resource", JsonObject{{"attributes", JsonArray{attribute("service.name", "galley")}}}},
+      {"scopeSpans", JsonArray{scope}}};
+  return to_json(JsonObject{{"resourceSpans", JsonArray{resource}}});
+}
+
+SpanExporter::SpanExporter(std::string url, Seed seed, Metrics& metrics, Log& log)
+    : url_(std::move(url)),
+      log_(log),
+      sent_(metrics.counter("galley_spans_sent_total", "Spans that the collector has taken.")),
+      dropped_(metrics.counter("galley_spans_dropped_total",
+                               "Spans that did not fit or that the collector did not take.")),
+      random_(seed, 0) {
+  const bool posted = thread_.try_post([this] { run(); });
+  GALLEY_ASSERT(posted);
+}
+
+SpanExporter::~SpanExporter() {
+  stopping_ = true;
+  waiting_.close();
+}
+
+void SpanExporter::add(Span span) {
+  {
+    const MutexLock lock(mutex_);
+    span.span_id = fmt::format("{:016x}", random_.next_u64());
+    if (span.trace_id.empty()) {
+      span.trace_id = fmt::format("{:016x}{:016x}", random_.next_u64(), random_.next_u64());
+    }
+  }
+  if (!waiting_.try_push(std::move(span))) {
+    dropped_.add();
+  }
+}
+
+// While one batch is on its way the next one gathers.
+void SpanExporter::run() {
+  while (auto first = waiting_.pop()) {
+    std::vector<Span> batch;
+    batch.push_back(*std::move(first));
+    while (batch.size() < kBatchMax) {
+      auto next = waiting_.try_pop();
+      if (!next) {
+        break;
+      }
+      batch.push_back(*std::move(next));
+    }
+    if (stopping_ && told_) {
+      dropped_.add(static_cast<double>(batch.size()));
+    } else {
+      send(batch);
+    }
+  }
+}
+
+void SpanExporter::send(const std::vector<Span>& batch) {
+  HttpClient client({.silence = kPatience});
+  const auto taken = client.fetch({.url = url_ + "/v1/traces", .body = otlp_json(batch)});
+  const auto count = static_cast<double>(batch.size());
+  if (taken) {
+    sent_.add(count);
+    told_ = false;
+    return;
+  }
+  dropped_.add(count);
+  if (!std::exchange(told_, true)) {
+    log_.warn("the collector takes no spans", {{"url", url_}, {"reason", taken.error().what}});
+  }
+}
+
+}  // namespace galley::gateway

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/mutex.h"
+#include "base/random.h"
+#include "base/task_pool.h"
+#include "base/units.h"
+
+namespace galley::gateway {
+
+// One request, for a tracing system.
+struct Span {
+  std::string trace_id;   // 32 hexadecimal digits; empty: it begins a trace
+  std::string parent_id;  // 16 of them; empty: it has none
+  std::string span_id;    // 16 of them; the exporter gives it one
+  std::string name;       // "POST /chat/completions"
+  UnixTime begun{};
+  UnixTime ended{};
+  std::optional<UnixTime> first_token;
+  bool failed = false;
+  std::vector<std::pair<std::string, std::string>> attributes;
+};
+
+// The JSON body that OTLP over HTTP has for them.
+[[nodiscard]] std::string otlp_json(std::span<const Span> spans);
+
+// Sends spans to an OpenTelemetry collector, some at a time, from a thread of its own. What does
+// not fit into its queue, and what the collector does not take, is counted and forgotten: tracing
+// holds up nobody.
+class SpanExporter {
+ public:
+  static constexpr std::size_t kWaitingMax = 4096;
+  static constexpr std::size_t kBatchMax = 512;
+
+  // `url` is the collector's, without the path: "http://127.0.0.1:4318". The rest outlives this.
+  SpanExporter(std::string url, Seed seed, Metrics& metrics, Log& log);
+  // Sends what waits, unless the collector takes nothing.
+  ~SpanExporter();
+  SpanExporter(const SpanExporter&) = delete;
+  SpanExporter& operator=(const SpanExporter&) = delete;
+
+  // Any thread. Never waits.
+  void add(Span span) GALLEY_EXCLUDES(mutex_);
+
+ private:
+  void run();
+  void send(const std::vector<Span>& batch);
+
+  const std::string url_;
+  std::atomic<bool> stopping_ = false;
+  Log& log_;
+  Counter sent_;
+  Counter dropped_;
+  Mutex mutex_;
+  Random random_ GALLEY_GUARDED_BY(mutex_);
+  BoundedQueue<Span> waiting_{kWaitingMax};
+  bool told_ = false;      // of the thread: the log has that the collector takes nothing
+  TaskPool thread_{1, 1};  // last: joined before all that it uses goes
+};
+
+}  // namespace galley::gateway
