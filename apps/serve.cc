@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "apps/block_disk.h"
 #include "apps/commands.h"
 #include "apps/doctor_machine.h"
 #include "apps/input.h"
@@ -74,11 +75,9 @@ Result<std::string> check_memory(const Config& config, const LoadedModel& model)
   return describe(fit, demand);
 }
 
-// `loop` delivers what echo and scripted answer.
-Result<Answerer> make_answerer(const Config& config,
-                               const Clock& clock,
-                               Metrics& metrics,
-                               Loop& loop) {
+// `loop` delivers what echo and scripted answer; `blocks`, null or longer-lived, are for a model.
+Result<Answerer> make_answerer(
+    const Config& config, const Clock& clock, Metrics& metrics, BlockDisk* blocks, Loop& loop) {
   const std::string& model = config.string("model");
   const std::string& script = config.string("script");
   const std::string& tokenizer = config.string("tokenizer");
@@ -94,7 +93,10 @@ Result<Answerer> make_answerer(const Config& config,
                            {.context_tokens = config.integer("context_tokens"),
                             .slots = static_cast<std::size_t>(config.integer("engine.slots")),
                             .cache = config.size("engine.cache"),
-                            .metrics = &metrics},
+                            .metrics = &metrics,
+                            .store = {.store = blocks != nullptr ? &blocks->store() : nullptr,
+                                      .agent_class = BlockDisk::kAgentClass,
+                                      .chat_class = BlockDisk::kChatClass}},
                            clock));
     answerer.tokenizer = answerer.model->tokenizer;
     answerer.tokenizer_name = answerer.model->tokenizer_path;
@@ -241,7 +243,12 @@ Result<void> serve(const Config& config) {
   }
   Metrics metrics;
   LoopThread loop;
-  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, metrics, loop.loop()));
+  std::unique_ptr<BlockDisk> blocks;
+  if (!config.string("model").empty()) {
+    GALLEY_TRY(blocks, BlockDisk::open(config, clock, metrics, log));
+  }
+  GALLEY_TRY(const Answerer answerer,
+             make_answerer(config, clock, metrics, blocks.get(), loop.loop()));
   GALLEY_TRY(const auto codec, make_codec(config, answerer));
   if (answerer.model) {
     log.info("model loaded",

@@ -21,8 +21,8 @@ class BlockMemory {
   virtual ~BlockMemory() = default;
   // Bytes of each part of a block, in the order they are stored; together they are its first bytes.
   [[nodiscard]] virtual std::span<const std::size_t> block_parts() const = 0;
-  // Of one block; stays there. A block that was never used gets memory. Any thread; who writes there
-  // or reads has seen to it that nobody else writes. Error: kUnavailable, there is none.
+  // Of one block; stays there. A block that was never used gets memory. Any thread; who writes
+  // there or reads has seen to it that nobody else writes. Error: kUnavailable, there is none.
   [[nodiscard]] virtual Result<std::span<std::byte>> block_bytes(cache::BlockId block) = 0;
 };
 
@@ -35,13 +35,13 @@ struct FetchOrder {
 
 // Why a fetch got no further.
 enum class FetchEnd : std::uint8_t {
-  kWhole,     // it got all that was wanted
-  kUnknown,   // the next one was never stored, or is gone
-  kExpired,   // its life is over
-  kForeign,   // of another layout or arithmetic, or approximate where exactness was asked for
-  kDamaged,   // it did not verify
-  kFailed,    // the disk, or whoever reads it
-  kRefused,   // too many fetches are under way
+  kWhole,    // it got all that was wanted
+  kUnknown,  // the next one was never stored, or is gone
+  kExpired,  // its life is over
+  kForeign,  // of another layout or arithmetic, or approximate where exactness was asked for
+  kDamaged,  // it did not verify
+  kFailed,   // the disk, or whoever reads it
+  kRefused,  // too many fetches are under way
 };
 
 struct FetchState {

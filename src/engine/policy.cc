@@ -55,8 +55,8 @@ bool starts_with_what_came(const FetchView& view, const FetchLimits& limits) {
     return false;  // nothing to judge by
   }
   const auto left = static_cast<double>(view.promised - view.fetched);
-  const double fetching = left * std::chrono::duration<double>(view.waited).count() /
-                          static_cast<double>(view.fetched);
+  const double fetching =
+      left * std::chrono::duration<double>(view.waited).count() / static_cast<double>(view.fetched);
   const double computing = left * kBlockTokens / view.tokens_per_second;
   return computing < fetching;
 }

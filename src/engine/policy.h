@@ -50,12 +50,12 @@ struct VictimView {
 
 // How far the blocks of a hit have come that a store has promised.
 struct FetchView {
-  std::size_t promised{};       // blocks; 0: the store has not answered
-  std::size_t fetched{};        // of them
-  bool over{};                  // no more will come
-  Duration waited{};            // since it was ordered
-  Duration quiet{};             // since the newest block came
-  double tokens_per_second{};   // that computing them instead would get; 0: not known
+  std::size_t promised{};      // blocks; 0: the store has not answered
+  std::size_t fetched{};       // of them
+  bool over{};                 // no more will come
+  Duration waited{};           // since it was ordered
+  Duration quiet{};            // since the newest block came
+  double tokens_per_second{};  // that computing them instead would get; 0: not known
 };
 // How long it is waited for at most, whatever it promises, and without a sign of life.
 struct FetchLimits {

@@ -52,8 +52,8 @@ struct Scheduler::Request {
     std::size_t hit{};      // blocks in front, that were in the pool
     std::size_t hit_max{};  // blocks that a hit may have
     TimeNs begin;
-    TimeNs newest;             // when the newest block was seen
-    std::size_t seen{};        // blocks
+    TimeNs newest;       // when the newest block was seen
+    std::size_t seen{};  // blocks
   };
   std::optional<Fetch> fetch;
   Request* leader = nullptr;
@@ -505,8 +505,8 @@ void Scheduler::begin(Request& request, const Hit& hit, StepPlan& plan) {
       kCachedWeight * static_cast<double>(std::max<std::int64_t>(0, begin - request.charged));
   request.charged = std::max(request.charged, begin);
   stats_.hit_tokens += begin;
-  stats_.stored_hit_tokens += std::max<std::int64_t>(
-      0, begin - static_cast<std::int64_t>(hit.memory) * kBlockTokens);
+  stats_.stored_hit_tokens +=
+      std::max<std::int64_t>(0, begin - static_cast<std::int64_t>(hit.memory) * kBlockTokens);
   const std::int64_t floor = options_.defect == Defect::kRewriteFetched
                                  ? static_cast<std::int64_t>(hit.memory) * kBlockTokens
                                  : end;
@@ -961,12 +961,12 @@ void Scheduler::publish(Request& request, std::int64_t tokens) {
     if (cache_.publish(request.blocks[request.published], request.key(request.published))) {
       history_.published(entry(request, request.published));
       if (traffic_ != nullptr) {
-        traffic_->write({.request = request.request,
-                         .key = request.key(request.published),
-                         .parent = request.published == 0 ? request.root
-                                                          : request.key(request.published - 1),
-                         .exact = request.exact,
-                         .block = request.blocks[request.published]});
+        traffic_->write(
+            {.request = request.request,
+             .key = request.key(request.published),
+             .parent = request.published == 0 ? request.root : request.key(request.published - 1),
+             .exact = request.exact,
+             .block = request.blocks[request.published]});
       }
     }
   }

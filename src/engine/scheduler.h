@@ -79,14 +79,14 @@ struct SchedulerStats {
   std::int64_t misses_failed{};
   std::int64_t misses_foreign{};
   std::int64_t misses_late{};
-  std::int64_t hit_tokens{};       // not fed, of admissions: again when a preempted one comes back
+  std::int64_t hit_tokens{};  // not fed, of admissions: again when a preempted one comes back
   std::int64_t stored_hit_tokens{};  // of these, of blocks that came from a store
-  std::int64_t prefill_tokens{};   // fed, likewise
-  std::int64_t answer_tokens{};    // settled
-  std::int64_t overrun_rows{};     // drawn for nobody: the request had ended or was preempted
-  std::int64_t plain_steps{};      // that drafted nothing, although the device has a drafter
-  std::int64_t drafts{};           // there were, for rows somebody wanted
-  std::int64_t drafts_verified{};  // of these: the others were over the budget
+  std::int64_t prefill_tokens{};     // fed, likewise
+  std::int64_t answer_tokens{};      // settled
+  std::int64_t overrun_rows{};       // drawn for nobody: the request had ended or was preempted
+  std::int64_t plain_steps{};        // that drafted nothing, although the device has a drafter
+  std::int64_t drafts{};             // there were, for rows somebody wanted
+  std::int64_t drafts_verified{};    // of these: the others were over the budget
   std::int64_t drafts_accepted{};
 };
 
@@ -137,7 +137,8 @@ class Scheduler {
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   // Running requests that wait for blocks of a store.
   [[nodiscard]] std::size_t fetching() const { return fetching_; }
-  // When one of these may have waited long enough, so that plan() is called though nothing happened.
+  // When one of these may have waited long enough, so that plan() is called though nothing
+  // happened.
   [[nodiscard]] std::optional<TimeNs> wake_at() const;
   [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
   [[nodiscard]] const cache::PrefixCache& cache() const { return cache_; }
@@ -236,12 +237,12 @@ class Scheduler {
   cache::BlockHistory history_;
   cache::PrefixCache cache_;  // tells the above
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
-  std::vector<Request*> running_;          // in order of admission
-  std::vector<Request*> waiting_;          // never ran; in order of arrival
-  std::vector<Request*> preempted_;        // the first one goes before all that wait
+  std::vector<Request*> running_;    // in order of admission
+  std::vector<Request*> waiting_;    // never ran; in order of arrival
+  std::vector<Request*> preempted_;  // the first one goes before all that wait
   std::size_t fetching_ = 0;
-  double prefill_rate_ = 0;           // tokens a second, of steps with prompts; 0: there was none
-  std::size_t following_ = 0;              // that wait for another's prompt, in none of these lists
+  double prefill_rate_ = 0;    // tokens a second, of steps with prompts; 0: there was none
+  std::size_t following_ = 0;  // that wait for another's prompt, in none of these lists
   std::map<std::string, Tenant> tenants_;  // with a request
   double served_floor_ = 0;                // a new tenant's share begins at
   double mean_answer_;                     // tokens, of the answers that finished last

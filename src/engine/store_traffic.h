@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -22,23 +21,23 @@ namespace galley::engine {
 struct StoreTrafficOptions {
   std::uint64_t layout = 0;
   std::uint64_t numerics = 0;
-  bool exact_only = true;              // what is fetched
-  std::size_t agent_class = 0;         // of the store: blocks of requests with tools
-  std::size_t chat_class = 0;          // blocks of all others
+  bool exact_only = true;                 // what is fetched
+  std::size_t agent_class = 0;            // of the store: blocks of requests with tools
+  std::size_t chat_class = 0;             // blocks of all others
   Bytes queue{std::uint64_t{64} << 20U};  // copies that wait to be written, at most
-  std::size_t readers = 2;             // threads: fetches under way at a time
-  std::size_t waiting_max = 256;       // fetches that wait for one of them
-  std::size_t credits = 16;            // blocks that one fetch has under way, at most
+  std::size_t readers = 2;                // threads: fetches under way at a time
+  std::size_t waiting_max = 256;          // fetches that wait for one of them
+  std::size_t credits = 16;               // blocks that one fetch has under way, at most
 };
 
 // Since the beginning.
 struct StoreTrafficStats {
-  std::uint64_t written_blocks{};    // durable, or about to be
-  std::uint64_t written_bytes{};     // payload of these
-  std::uint64_t known_blocks{};      // the store had them
-  std::uint64_t dropped_blocks{};    // too many waited
-  std::uint64_t refused_blocks{};    // by the store: a budget is used up, it is read-only
-  std::uint64_t fetched_blocks{};    // verified and in their places
+  std::uint64_t written_blocks{};  // durable, or about to be
+  std::uint64_t written_bytes{};   // payload of these
+  std::uint64_t known_blocks{};    // the store had them
+  std::uint64_t dropped_blocks{};  // too many waited
+  std::uint64_t refused_blocks{};  // by the store: a budget is used up, it is read-only
+  std::uint64_t fetched_blocks{};  // verified and in their places
   std::uint64_t fetched_bytes{};
 };
 
@@ -63,9 +62,6 @@ class StoreTraffic final : public BlockTraffic {
 
   // Any thread.
   [[nodiscard]] StoreTrafficStats stats() const;
-
-  // What a tenant's blocks are filed under.
-  [[nodiscard]] static std::string space_of(const recipe::Generation& generation);
 
  private:
   struct Fetch;

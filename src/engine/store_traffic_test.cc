@@ -1,16 +1,20 @@
-// Goal: what goes to a store comes back as it was or not at all, to its tenant only, and whatever the
-// store does nobody waits for it. Method: the real traffic on a real store over a disk that fails on
-// demand; blocks of plain bytes.
+// Goal: what goes to a store comes back as it was or not at all, to its tenant only, and whatever
+// the store does nobody waits for it. Method: the real traffic on a real store over a disk that
+// fails on demand; blocks of plain bytes.
 #include "engine/store_traffic.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
-#include <map>
 #include <memory>
+#include <sched.h>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/virtual_disk.h"
 #include "base/virtual_loop.h"
 #include "cache/segments/segment_store.h"
+#include "engine/block_names.h"
 
 namespace galley::engine {
 namespace {
@@ -87,14 +91,14 @@ class StoreTrafficTest : public testing::Test {
   static FetchState wait(StoreTraffic& traffic) {
     FetchState state = traffic.state(RequestId(1));
     while (!state.over) {
-      std::this_thread::yield();
+      sched_yield();
       state = traffic.state(RequestId(1));
     }
     return state;
   }
 
   VirtualLoop loop;
-  VirtualDisk disk{Seed(1), {}};
+  VirtualDisk disk{Seed(1)};
   std::unique_ptr<cache::SegmentStore> store;
   Blocks blocks;
 };
@@ -117,10 +121,9 @@ TEST_F(StoreTrafficTest, WhatWasWrittenComesBack) {
 
 TEST_F(StoreTrafficTest, AnotherTenantAnotherLayoutAndAnotherArithmeticGetNothing) {
   write_all();
-  for (const auto& [tenant, options] :
-       {std::pair<std::string, StoreTrafficOptions>{"b", {}},
-        {"a", {.layout = 1}},
-        {"a", {.numerics = 1}}}) {
+  for (const auto& [tenant, options] : {std::pair<std::string, StoreTrafficOptions>{"b", {}},
+                                        {"a", {.layout = 1}},
+                                        {"a", {.numerics = 1}}}) {
     const auto out = traffic(options);
     out->fetch(order(tenant));
     EXPECT_EQ(wait(*out).fetched, 0U) << tenant << options.layout << options.numerics;
@@ -150,7 +153,7 @@ TEST_F(StoreTrafficTest, AStoppedFetchWritesNothing) {
     for (std::uint32_t block = 32; block < 52; ++block) {
       blocks.fill(block, 0);
     }
-    std::this_thread::yield();
+    sched_yield();
     for (std::uint32_t block = 32; block < 52; ++block) {
       ASSERT_EQ(blocks.first(block), 0);
       ASSERT_EQ(blocks.last(block), 0);
@@ -170,10 +173,8 @@ TEST_F(StoreTrafficTest, AFullQueueDropsAndCounts) {
   EXPECT_GT(out->stats().dropped_blocks, 0U);
 }
 
-TEST(StoreTrafficSpace, LongNamesStayApart) {
-  const auto space = [](std::string tenant) {
-    return StoreTraffic::space_of({.tenant = std::move(tenant)});
-  };
+TEST(BlockNames, LongNamesStayApart) {
+  const auto space = [](std::string tenant) { return block_space({.tenant = std::move(tenant)}); };
   EXPECT_EQ(space(""), "default");
   EXPECT_EQ(space("ann"), "ann");
   const std::string name(cache::kNamespaceBytesMax + 1, 'x');

@@ -67,8 +67,8 @@ struct EngineReport {
 // The real scheduler and the real loop on a hash device, under random requests, cancels, deadlines
 // and preemptions, in virtual time and with one seed. Checked all along: every answer is the one
 // the request gets alone, every request ends once, lengths stay between their bounds, and in the
-// end every block and slot is back (spec runtime T1.1, T2.1). With a store, blocks go there and come
-// back, late, damaged or never.
+// end every block and slot is back (spec runtime T1.1, T2.1). With a store, blocks go there and
+// come back, late, damaged or never.
 [[nodiscard]] EngineReport run_engine_world(const EngineWorldOptions& options);
 
 // The scheduler and loop of a random small machine: few blocks and slots, any way to launch.

@@ -19,12 +19,12 @@ struct FakeTrafficOptions {
   bool there = false;
   Duration match_max{};  // until a fetch knows what it gets, and then for each block; uniform
   Duration block_max{};
-  Duration write_max{};    // until what was written is known
-  unsigned hangs = 4;      // fetches that stop at some block without a word
-  unsigned failures = 4;   // blocks: the disk fails
-  unsigned damages = 4;    // blocks: what is read is none, and it lands in its place all the same
-  unsigned drops = 16;     // writes: too many wait
-  unsigned forgets = 8;    // blocks that are gone when they are asked for
+  Duration write_max{};   // until what was written is known
+  unsigned hangs = 4;     // fetches that stop at some block without a word
+  unsigned failures = 4;  // blocks: the disk fails
+  unsigned damages = 4;   // blocks: what is read is none, and it lands in its place all the same
+  unsigned drops = 16;    // writes: too many wait
+  unsigned forgets = 8;   // blocks that are gone when they are asked for
 };
 
 // A store of blocks of the hash model, in virtual time: what it has comes late, not at all, or
