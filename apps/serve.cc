@@ -93,10 +93,10 @@ Result<Answerer> make_answerer(
                            {.context_tokens = config.integer("context_tokens"),
                             .slots = static_cast<std::size_t>(config.integer("engine.slots")),
                             .cache = config.size("engine.cache"),
-                            .metrics = &metrics,
                             .store = {.store = blocks != nullptr ? &blocks->store() : nullptr,
                                       .agent_class = BlockDisk::kAgentClass,
-                                      .chat_class = BlockDisk::kChatClass}},
+                                      .chat_class = BlockDisk::kChatClass},
+                            .metrics = &metrics},
                            clock));
     answerer.tokenizer = answerer.model->tokenizer;
     answerer.tokenizer_name = answerer.model->tokenizer_path;
