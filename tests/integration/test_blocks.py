@@ -34,7 +34,7 @@ def story(words, seed):
 class Talk:
     """What was said so far, and what the cache had of the newest prompt."""
 
-    def __init__(self, seed=1, words=4000):
+    def __init__(self, seed=1, words=7500):
         self.messages = [{"role": "system", "content": story(words, seed)}]
 
     def say(self, server, text, key="none", **more):
@@ -110,7 +110,7 @@ class BlocksTest(unittest.TestCase):
         self.start()
         self.assertEqual(talk.say(self.server, TURNS[0]), self.right[0])
         self.assertEqual(talk.cached, 0)
-        self.assertGreater(talk.prompt, 4000)
+        self.assertGreater(talk.prompt, 7000)
         self.stop()
 
         self.start()
