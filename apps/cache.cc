@@ -516,6 +516,7 @@ void add_cache(CLI::App& galley, int& exit_code) {
     command.add_option("--namespace", flags->space, "Only blocks of this namespace.");
     command.add_option("--class", flags->retention, "Only blocks of this class.");
   }
+  add_cache_explain(*cache, exit_code);
 }
 
 }  // namespace galley::apps

@@ -30,6 +30,7 @@ void add_model_pack(CLI::App& model, int& exit_code);
 void add_model_synth(CLI::App& model, int& exit_code);
 void add_keys(CLI::App& galley, int& exit_code);
 void add_cache(CLI::App& galley, int& exit_code);
+void add_cache_explain(CLI::App& cache, int& exit_code);
 void add_config(CLI::App& galley, int& exit_code);
 void add_doctor(CLI::App& galley, int& exit_code);
 void add_plan_sim_engine(CLI::App& sim, int& exit_code);

@@ -11,10 +11,9 @@
 #include "gateway/sqlite_response_store.h"
 
 namespace galley::apps {
-namespace {
 
 // For its owner only: it holds what people said.
-Result<void> make_folder(const std::string& path) {
+Result<void> make_private_folder(const std::string& path, const char* setting) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (fs::create_directories(path, error)) {
@@ -22,12 +21,10 @@ Result<void> make_folder(const std::string& path) {
   }
   if (error) {
     return fail(Code::kUnavailable, fmt::format("cannot make '{}': {}", path, error.message()),
-                "server.data");
+                setting);
   }
   return {};
 }
-
-}  // namespace
 
 Result<std::unique_ptr<KeptData>> KeptData::open(const Config& config,
                                                  const Clock& clock,
@@ -36,7 +33,7 @@ Result<std::unique_ptr<KeptData>> KeptData::open(const Config& config,
   std::unique_ptr<KeptData> kept(new KeptData(config, clock, metrics, log));
   const std::string& folder = config.string("server.data");
   if (!folder.empty()) {
-    GALLEY_CHECK_OK(make_folder(folder));
+    GALLEY_CHECK_OK(make_private_folder(folder, "server.data"));
   }
   if (config.boolean("server.responses")) {
     auto store = gateway::SqliteResponseStore::open(

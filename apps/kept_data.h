@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -18,6 +19,9 @@
 #include "recipe/random_ids.h"
 
 namespace galley::apps {
+
+// Makes a folder, for its owner only, unless it is there. `setting` named it.
+[[nodiscard]] Result<void> make_private_folder(const std::string& path, const char* setting);
 
 // What clients leave with `galley serve`, in the folder server.data names: Responses, files and
 // batches, the threads that read and write them, and the one that answers batches.

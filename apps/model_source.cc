@@ -77,6 +77,8 @@ Result<std::unique_ptr<engine::EngineSource>> make_engine(LoadedModel& model,
   if (const double bytes = read_memory().total_bytes; bytes > 0) {
     options.memory = Bytes(static_cast<std::uint64_t>(bytes));
   }
+  options.store.weights = model.network->checkpoint().fingerprint();
+  options.store.arithmetic = arithmetic_of(model.network->numerics(), model.isa);
   return engine::EngineSource::create(std::move(model.network), model.tokenizer, clock,
                                       std::move(options));
 }
@@ -87,6 +89,12 @@ Result<std::unique_ptr<engine::SingleSequenceSource>> make_single_sequence(
   options.seed = entropy_seed();
   return engine::SingleSequenceSource::create(std::move(model.network), model.tokenizer, clock,
                                               std::move(options));
+}
+
+std::string arithmetic_of(const model::Numerics& numerics, kernels::Isa isa) {
+  return fmt::format("{} {} kv {} bf16 {} activations {}", kernels::isa_name(isa),
+                     kernels::kArithmetic, numerics.kv_quantise, numerics.bf16,
+                     numerics.activation_quantise);
 }
 
 void report_packed(const PackedMatrices& packed) {

@@ -51,6 +51,9 @@ struct LoadedModel {
 [[nodiscard]] Result<std::unique_ptr<engine::SingleSequenceSource>> make_single_sequence(
     LoadedModel& model, engine::SingleSequenceOptions options, const Clock& clock);
 
+// What the bits of a model's blocks depend on beside tokens, weights and layout.
+[[nodiscard]] std::string arithmetic_of(const model::Numerics& numerics, kernels::Isa isa);
+
 // What somebody at a terminal should know of them, on standard error: why a pack file is not used,
 // and how to make one. Mostly nothing.
 void report_packed(const PackedMatrices& packed);

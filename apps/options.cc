@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 
 constexpr std::int64_t kDurationMin = Duration(1ms).count();
 constexpr std::int64_t kDurationMax = Duration(24h).count();
+constexpr std::int64_t kBlockLifeMin = Duration(1h).count();
 constexpr std::int64_t kKeptMax = Duration(24h * 3650).count();
 // What is kept in memory is gone with the process anyway, so it takes little.
 constexpr std::size_t kMemoryResponsesBytesMax = std::size_t{64} << 20U;
@@ -230,6 +231,30 @@ const std::array kOptions{
                  .help = "How long engine.url may make no token before it is asked again.",
                  .min = kDurationMin,
                  .max = kDurationMax},
+    ConfigOption{.key = "cache.dir",
+                 .initial = "",
+                 .help = "Folder for what engine.cache has no room for, and for restarts: "
+                         "conversations go on without being computed again. Empty: `blocks` in "
+                         "server.data, and without that nowhere."},
+    ConfigOption{.key = "cache.bytes",
+                 .type = ConfigType::kSize,
+                 .initial = "16GiB",
+                 .help = "Room on disk that it may take; what was used least recently goes first. "
+                         "0: keeps nothing on disk.",
+                 .min = 0,
+                 .max = std::int64_t{1} << 50},
+    ConfigOption{.key = "cache.agent_life",
+                 .type = ConfigType::kDuration,
+                 .initial = "72h",
+                 .help = "How long it keeps what requests with tools leave, after its last use.",
+                 .min = kBlockLifeMin,
+                 .max = kKeptMax},
+    ConfigOption{.key = "cache.chat_life",
+                 .type = ConfigType::kDuration,
+                 .initial = "168h",
+                 .help = "Likewise for all other requests.",
+                 .min = kBlockLifeMin,
+                 .max = kKeptMax},
     ConfigOption{.key = "default_thinking",
                  .type = ConfigType::kBool,
                  .initial = "true",

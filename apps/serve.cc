@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "apps/block_disk.h"
 #include "apps/commands.h"
 #include "apps/doctor_machine.h"
 #include "apps/input.h"
@@ -115,9 +116,13 @@ Result<void> check_answerers(const Config& config) {
   return {};
 }
 
-// `loop` delivers what echo and scripted answer.
-Result<Answerer> make_answerer(
-    const Config& config, const Clock& clock, Metrics& metrics, Log& log, Loop& loop) {
+// `loop` delivers what echo and scripted answer; `blocks`, null or longer-lived, are for a model.
+Result<Answerer> make_answerer(const Config& config,
+                               const Clock& clock,
+                               Metrics& metrics,
+                               Log& log,
+                               BlockDisk* blocks,
+                               Loop& loop) {
   const std::string& model = config.string("model");
   const std::string& script = config.string("script");
   const std::string& tokenizer = config.string("tokenizer");
@@ -132,6 +137,9 @@ Result<Answerer> make_answerer(
                             .slots = static_cast<std::size_t>(config.integer("engine.slots")),
                             .cache = config.size("engine.cache"),
                             .states = config.size("engine.states"),
+                            .store = {.store = blocks != nullptr ? &blocks->store() : nullptr,
+                                      .agent_class = BlockDisk::kAgentClass,
+                                      .chat_class = BlockDisk::kChatClass},
                             .metrics = &metrics},
                            clock));
     answerer.tokenizer = answerer.model->tokenizer;
@@ -290,7 +298,12 @@ Result<void> serve(const Config& config) {
   }
   Metrics metrics;
   LoopThread loop;
-  GALLEY_TRY(const Answerer answerer, make_answerer(config, clock, metrics, log, loop.loop()));
+  std::unique_ptr<BlockDisk> blocks;
+  if (!config.string("model").empty()) {
+    GALLEY_TRY(blocks, BlockDisk::open(config, clock, metrics, log));
+  }
+  GALLEY_TRY(const Answerer answerer,
+             make_answerer(config, clock, metrics, log, blocks.get(), loop.loop()));
   GALLEY_TRY(const auto codec, make_codec(config, answerer));
   if (answerer.model) {
     log.info("model loaded",

@@ -202,6 +202,24 @@ MUTATIONS = {
     "a shared block that nobody counts": (
         "src/cache/prefix_cache.cc", "  GALLEY_ASSERT(at(block).users > 0);\n  hold(block);", "  GALLEY_ASSERT(at(block).users > 0);",
         "plan", "EngineGates.RandomMachinesAnswerAsTheOracle"),
+    "a stopped fetch goes on": (
+        "src/engine/store_traffic.cc", "  const MutexLock lock(fetch.mutex);\n  if (fetch.stopped) {\n    return false;\n  }\n",
+        "  const MutexLock lock(fetch.mutex);\n", "engine/engine_threads", "StoreTrafficTest.AStoppedFetchWritesNothing"),
+    "all tenants share a namespace of the disk": (
+        "src/engine/block_names.cc", "    return tenant;\n", "    return \"tenant\";\n", "engine/engine_threads",
+        "StoreTrafficTest.AnotherTenantAnotherLayoutAndAnotherArithmeticGetNothing"),
+    "blocks on disk do not say whose weights made them": (
+        "src/engine/block_names.cc", ".weights = weights,", ".weights = {},", "engine/engine_threads",
+        "EngineSource.AnswersGoOnFromDiskAsWithoutIt"),
+    "approximate blocks are stored as exact": (
+        "src/engine/scheduler.cc", "request.exact = blocks == 0 || options_.exact_windows;", "request.exact = true;",
+        "engine/engine_threads", "EngineSource.ApproximateBlocksOnDiskAreNotForExactWindows"),
+    "what is fetched counts although it did not verify": (
+        "src/engine/store_traffic.cc", "        ends[index - first] = end_of(view.error());", "        there[index - first] = true;",
+        "engine/engine_threads", "EngineSource.ADamagedDiskShortensHitsAndChangesNoAnswer"),
+    "a full queue of writes is no bound": (
+        "src/engine/store_traffic.cc", "if (!bytes || queued_.load(std::memory_order_relaxed) >= queue_max_) {", "if (!bytes) {",
+        "engine/engine_threads", "StoreTrafficTest.AFullQueueDropsAndCounts"),
     "another tenant's prompt is nobody's": (
         "src/engine/scheduler.cc", "return reason.other_scope ?", "return reason.tokens > kBlockTokens ?", "engine/engine_threads",
         "EngineSource.TellsWhyThePromptWasNotInTheCache"),

@@ -12,6 +12,14 @@ Counter misses(Metrics& metrics, std::string_view reason) {
       {{"reason", std::string(reason)}});
 }
 
+Counter store_blocks(Metrics& metrics, std::string_view what) {
+  return metrics.counter(
+      "galley_engine_store_blocks_total",
+      "Blocks on their way to disk and back (written; known: they were there; dropped: too many "
+      "waited; refused: by a budget or a disk that is not written; fetched).",
+      {{"what", std::string(what)}});
+}
+
 }  // namespace
 
 EngineMetrics::EngineMetrics(Metrics& metrics)
@@ -35,11 +43,20 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
           {&SchedulerStats::state_hits,
            metrics.counter("galley_engine_state_hits_total",
                            "Requests, and returns from a preemption, whose windows were there.")},
+          {&SchedulerStats::stored_hit_tokens,
+           metrics.counter(
+               "galley_engine_stored_hit_tokens_total",
+               "Of galley_engine_hit_tokens_total, those whose blocks came from disk.")},
           {&SchedulerStats::misses_not_stored, misses(metrics, "not_stored")},
           {&SchedulerStats::misses_different, misses(metrics, "different")},
           {&SchedulerStats::misses_evicted, misses(metrics, "evicted")},
           {&SchedulerStats::misses_other_scope, misses(metrics, "other_scope")},
           {&SchedulerStats::misses_too_short, misses(metrics, "too_short")},
+          {&SchedulerStats::misses_expired, misses(metrics, "expired")},
+          {&SchedulerStats::misses_damaged, misses(metrics, "damaged")},
+          {&SchedulerStats::misses_failed, misses(metrics, "failed")},
+          {&SchedulerStats::misses_foreign, misses(metrics, "foreign")},
+          {&SchedulerStats::misses_late, misses(metrics, "late")},
           {&SchedulerStats::forks,
            metrics.counter("galley_engine_forks_total",
                            "Requests that went on from a prompt computed for another.")},
@@ -50,6 +67,16 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
                            "Drafted tokens that were within their step's budget.")},
           {&SchedulerStats::drafts_accepted,
            metrics.counter("galley_engine_accepted_drafts_total", "Drafted tokens that stood.")},
+      }},
+      store_counts_{{
+          {&StoreTrafficStats::written_blocks, store_blocks(metrics, "written")},
+          {&StoreTrafficStats::known_blocks, store_blocks(metrics, "known")},
+          {&StoreTrafficStats::dropped_blocks, store_blocks(metrics, "dropped")},
+          {&StoreTrafficStats::refused_blocks, store_blocks(metrics, "refused")},
+          {&StoreTrafficStats::fetched_blocks, store_blocks(metrics, "fetched")},
+          {&StoreTrafficStats::written_bytes,
+           metrics.counter("galley_engine_store_written_bytes_total",
+                           "Of blocks that were written to disk, without what surrounds them.")},
       }},
       running_(metrics.gauge("galley_engine_running_requests", "Requests that have a slot.")),
       waiting_(metrics.gauge("galley_engine_waiting_requests", "Requests that wait for one.")),
@@ -72,6 +99,15 @@ void EngineMetrics::update(const Scheduler& scheduler) {
   blocks_.set(static_cast<double>(cache.blocks()));
   held_blocks_.set(static_cast<double>(cache.blocks() - cache.available()));
   cached_blocks_.set(static_cast<double>(cache.cached()));
+}
+
+void EngineMetrics::update(const StoreTrafficStats& now) {
+  for (StoreCount& count : store_counts_) {
+    if (const std::uint64_t more = now.*count.source - store_told_.*count.source; more > 0) {
+      count.counter.add(static_cast<double>(more));
+    }
+  }
+  store_told_ = now;
 }
 
 }  // namespace galley::engine

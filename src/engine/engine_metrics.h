@@ -5,6 +5,7 @@
 
 #include "base/metrics.h"
 #include "engine/scheduler.h"
+#include "engine/store_traffic.h"
 
 namespace galley::engine {
 
@@ -14,6 +15,7 @@ class EngineMetrics {
   explicit EngineMetrics(Metrics& metrics);
 
   void update(const Scheduler& scheduler);
+  void update(const StoreTrafficStats& now);
 
  private:
   // A count of SchedulerStats that only grows.
@@ -22,8 +24,15 @@ class EngineMetrics {
     Counter counter;
   };
 
+  struct StoreCount {
+    std::uint64_t StoreTrafficStats::* source;
+    Counter counter;
+  };
+
   SchedulerStats told_;  // so far
-  std::array<Count, 16> counts_;
+  StoreTrafficStats store_told_;
+  std::array<Count, 22> counts_;
+  std::array<StoreCount, 6> store_counts_;
   Gauge running_;
   Gauge waiting_;
   Gauge blocks_;

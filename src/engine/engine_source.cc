@@ -6,8 +6,8 @@
 
 #include "base/ceil_div.h"
 #include "base/check.h"
-#include "base/fnv1a.h"
 #include "cache/block_key.h"
+#include "engine/block_names.h"
 #include "engine/generation_check.h"
 #include "engine/policy.h"
 #include "model/memory.h"
@@ -45,12 +45,6 @@ SchedulerOptions scheduler_options(const model::ModelPlan& plan, const EngineOpt
           .exact_windows = options.rebuild != model::WindowRebuild::kBounded,
           .fetch = options.store.limits,
           .states = options.states};
-}
-
-std::uint64_t fingerprint(std::string_view text) {
-  Fnv1a hash;
-  hash.add(text);
-  return hash.value();
 }
 
 std::size_t mib(std::size_t bytes) {
@@ -187,8 +181,8 @@ EngineSource::EngineSource(std::unique_ptr<model::Network> network,
   if (options_.store.store != nullptr) {
     traffic_ = std::make_unique<StoreTraffic>(
         *options_.store.store, device_,
-        StoreTrafficOptions{.layout = fingerprint(network_->plan().fingerprint),
-                            .numerics = fingerprint(options_.store.arithmetic),
+        StoreTrafficOptions{.layout = block_number(network_->plan().fingerprint),
+                            .numerics = block_number(options_.store.arithmetic),
                             .exact_only = scheduler_options.exact_windows,
                             .agent_class = options_.store.agent_class,
                             .chat_class = options_.store.chat_class},
@@ -291,6 +285,7 @@ void EngineSource::work() {
     }
     if (metrics_) {
       metrics_->update(scheduler_);
+      metrics_->update(store_stats());
     }
     deliver();
     maybe_fit();
@@ -356,13 +351,8 @@ bool EngineSource::take_new(bool idle) {
 
 void EngineSource::submit(std::shared_ptr<Job> job) {
   const recipe::Generation& generation = job->request()->generation;
-  // Blocks in memory are this network's alone; those of a store need its weights' name. A tenant's
-  // length says where its name ends.
   const cache::BlockKey root =
-      cache::root_key({.layout = network_->plan().fingerprint,
-                       .weights = options_.store.weights,
-                       .salt = fmt::format("{}/{}:{}/{}", options_.salt, generation.tenant.size(),
-                                           generation.tenant, generation.user)});
+      block_root(network_->plan().fingerprint, options_.store.weights, options_.salt, generation);
   Result<RequestId> id =
       scheduler_.submit(job->request(), root, Priority::kInteractive, clock_.now());
   if (!id) {

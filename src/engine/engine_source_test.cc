@@ -13,7 +13,9 @@
 
 #include "base/metrics.h"
 #include "base/random.h"
+#include "base/virtual_disk.h"
 #include "base/virtual_loop.h"
+#include "cache/segments/segment_store.h"
 #include "engine/engine_metrics.h"
 #include "engine/single_sequence.h"
 #include "engine/source_for_test.h"
@@ -305,6 +307,117 @@ TEST(EngineSource, ChoicesWithoutRoomWait) {
     ASSERT_FALSE(sinks[i].error_) << to_string(*sinks[i].error_);
     expect_same(sinks[i], *alone.answer(choices[i]));
   }
+}
+
+// One source after another on a disk: the next goes on where the one before was, from whole blocks,
+// and says what it would have said without.
+class Restarts {
+ public:
+  explicit Restarts(model::WindowRebuild rebuild) : rebuild_(rebuild) {
+    for (TokenId i = 0; i < 900; ++i) {
+      generation.prompt.push_back((i * 31 + 5) % 4000);
+    }
+    generation.max_tokens = 20;
+    generation.sampling.temperature = 0.0F;
+    generation.sampling.logprobs = true;
+  }
+  std::unique_ptr<Sink> answer(const recipe::Generation& asked) {
+    const auto store = cache::SegmentStore::open(disk, clock, {.seed = Seed(++starts_)}).value();
+    const Crowd crowd(
+        mini(), {.rebuild = rebuild_,
+                 .store = {.store = store.get(), .weights = weights, .arithmetic = arithmetic}});
+    auto out = crowd.answer(asked);
+    stats = crowd.source->stats();
+    return out;
+  }
+  void crash() { disk.restart(); }
+  void damage() {
+    const auto entries = disk.list().value();
+    for (const DiskEntry& entry : entries) {
+      for (std::uint64_t at = 5000; at < entry.bytes; at += 400'000) {
+        disk.flip(entry.name, at, 3);
+      }
+    }
+  }
+
+  recipe::Generation generation;
+  std::string weights = "w";
+  std::string arithmetic = "a";
+  VirtualLoop clock;
+  VirtualDisk disk{Seed(1)};
+  SchedulerStats stats;
+
+ private:
+  const model::WindowRebuild rebuild_;
+  std::uint64_t starts_ = 0;
+};
+
+TEST(EngineSource, AnswersGoOnFromDiskAsWithoutIt) {
+  Restarts restarts(model::WindowRebuild::kExact);
+  const auto cold = restarts.answer(restarts.generation);
+  EXPECT_EQ(cold->started_->cached_tokens, 0);
+  expect_same(*cold, *Alone(mini(), {.drafts = false}).answer(restarts.generation));
+  restarts.crash();
+  const auto warm = restarts.answer(restarts.generation);
+  // Six of seven whole blocks, but for five windows of 16: the end is always computed.
+  EXPECT_EQ(warm->started_->cached_tokens, 768 - 5 * 16);
+  EXPECT_EQ(restarts.stats.stored_hit_tokens, warm->started_->cached_tokens);
+  expect_same(*warm, *cold);
+
+  // What the answer left is there, too: the conversation goes on.
+  recipe::Generation more = restarts.generation;
+  more.prompt.insert(more.prompt.end(), cold->ids_.begin(), cold->ids_.end());
+  for (TokenId i = 0; i < 200; ++i) {
+    more.prompt.push_back((i * 17 + 3) % 4000);
+  }
+  const auto second = restarts.answer(more);
+  EXPECT_EQ(second->started_->cached_tokens, 896 - 5 * 16);
+  expect_same(*second, *Alone(mini(), {.drafts = false}).answer(more));
+
+  recipe::Generation other = restarts.generation;
+  other.tenant = "another";
+  EXPECT_EQ(restarts.answer(other)->started_->cached_tokens, 0);
+  recipe::Generation user = restarts.generation;
+  user.user = "another";
+  EXPECT_EQ(restarts.answer(user)->started_->cached_tokens, 0);
+  restarts.weights = "others";
+  EXPECT_EQ(restarts.answer(restarts.generation)->started_->cached_tokens, 0);
+  restarts.weights = "w";
+  restarts.arithmetic = "other";
+  const auto foreign = restarts.answer(restarts.generation);
+  EXPECT_EQ(foreign->started_->cached_tokens, 0);
+  EXPECT_EQ(restarts.stats.misses_foreign, 1);
+}
+
+TEST(EngineSource, ADamagedDiskShortensHitsAndChangesNoAnswer) {
+  Restarts restarts(model::WindowRebuild::kExact);
+  const auto cold = restarts.answer(restarts.generation);
+  restarts.damage();
+  const auto warm = restarts.answer(restarts.generation);
+  EXPECT_LT(warm->started_->cached_tokens, 768 - 5 * 16);
+  expect_same(*warm, *cold);
+  EXPECT_EQ(restarts.stats.misses_damaged + restarts.stats.misses_not_stored, 1);
+}
+
+// Behind a bounded rebuild blocks are approximate: who wants exact ones does not get them.
+TEST(EngineSource, ApproximateBlocksOnDiskAreNotForExactWindows) {
+  Restarts bounded(model::WindowRebuild::kBounded);
+  recipe::Generation first = bounded.generation;
+  first.prompt.resize(500);
+  bounded.answer(first);
+  const auto approximate = bounded.answer(bounded.generation);
+  EXPECT_GT(approximate->started_->cached_tokens, 0);
+
+  Restarts exact(model::WindowRebuild::kExact);
+  const auto entries = bounded.disk.list().value();
+  for (const DiskEntry& entry : entries) {
+    exact.disk.put(entry.name, *bounded.disk.contents(entry.name));
+  }
+  const auto warm = exact.answer(exact.generation);
+  // The three blocks that no replay went into.
+  EXPECT_EQ(warm->started_->cached_tokens, 384 - 5 * 16);
+  EXPECT_EQ(exact.stats.misses_foreign, 1);
+  expect_same(*warm, *Alone(mini(), {.drafts = false}).answer(exact.generation));
 }
 
 TEST(EngineSource, V4GetsTheSameAnswersToo) {

@@ -91,5 +91,30 @@ TEST(BlocksFor, RoundsUp) {
   EXPECT_EQ(blocks_for(129), 2U);
 }
 
+TEST(StartsWithWhatCame, WaitsOnlyForWhatIsWorthIt) {
+  using std::chrono::milliseconds;
+  const FetchLimits limits{.wait_max = milliseconds(1000), .quiet_max = milliseconds(100)};
+  const FetchView view{.promised = 10, .fetched = 5, .waited = milliseconds(50)};
+  EXPECT_FALSE(starts_with_what_came(view, limits));
+  const auto with = [&](auto change) {
+    FetchView one = view;
+    change(one);
+    return starts_with_what_came(one, limits);
+  };
+  EXPECT_TRUE(with([](FetchView& one) { one.over = true; }));
+  EXPECT_FALSE(with([](FetchView& one) { one.waited = milliseconds(999); }));
+  EXPECT_TRUE(with([](FetchView& one) { one.waited = milliseconds(1000); }));
+  EXPECT_FALSE(with([](FetchView& one) { one.quiet = milliseconds(99); }));
+  EXPECT_TRUE(with([](FetchView& one) { one.quiet = milliseconds(100); }));
+  // 10 ms a block from the store; 128 tokens take 12.8 ms, then 9.85.
+  EXPECT_FALSE(with([](FetchView& one) { one.tokens_per_second = 10'000; }));
+  EXPECT_TRUE(with([](FetchView& one) { one.tokens_per_second = 13'000; }));
+  // Nothing has come yet: nothing to judge by.
+  EXPECT_FALSE(with([](FetchView& one) {
+    one.fetched = 0;
+    one.tokens_per_second = 1e9;
+  }));
+}
+
 }  // namespace
 }  // namespace galley::engine

@@ -259,5 +259,107 @@ TEST(Scheduler, TokensBeforeAnErrorAreDelivered) {
   EXPECT_EQ(scheduler.running(), 0U);
 }
 
+// What a store does is up to the test.
+class AnyTraffic final : public BlockTraffic {
+ public:
+  void fetch(FetchOrder order) override { ordered = std::move(order); }
+  [[nodiscard]] FetchState state(RequestId) override { return now; }
+  void stop(RequestId) override { ++stopped; }
+  void write(const WriteOrder& order) override { written.push_back(order); }
+
+  std::optional<FetchOrder> ordered;
+  FetchState now;
+  int stopped = 0;
+  std::vector<WriteOrder> written;
+};
+
+constexpr SchedulerOptions kWithStore{.slots = 2,
+                                      .blocks = 12,
+                                      .context_tokens = 1000,
+                                      .hit = {.keep_tokens = 1, .replay_tokens = 16}};
+
+// Of 500 tokens three whole blocks may be found.
+TEST(Scheduler, WaitsForAStoreWhileOthersRun) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  ASSERT_TRUE(traffic.ordered);
+  EXPECT_EQ(traffic.ordered->keys.size(), 3U);
+  EXPECT_EQ(scheduler.fetching(), 1U);
+  EXPECT_EQ(scheduler.wake_at(), TimeNs() + FetchLimits().quiet_max);
+
+  ASSERT_TRUE(submit(scheduler, 5, 5));  // shorter than a block: no store is asked
+  const auto other = scheduler.plan({});
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->rows.size(), 1U);
+  EXPECT_EQ(other->starts.front().tokens.size(), 5U);
+  ASSERT_TRUE(scheduler.settle(result_of(*other)));
+
+  // Two came, the third did not verify.
+  traffic.now = {.promised = 3, .fetched = 2, .over = true, .end = FetchEnd::kDamaged};
+  const auto plan = scheduler.plan({});
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->starts.size(), 1U);
+  EXPECT_EQ(plan->starts.front().begin, 2 * kBlockTokens - 16);
+  EXPECT_EQ(plan->starts.front().write_floor, 2 * kBlockTokens);
+  EXPECT_EQ(traffic.stopped, 1);
+  EXPECT_EQ(scheduler.fetching(), 0U);
+  EXPECT_EQ(scheduler.stats().misses_damaged, 1);
+  EXPECT_EQ(scheduler.stats().stored_hit_tokens, 2 * kBlockTokens - 16);
+
+  // Written is what was computed, not what was fetched; exact, as windows are.
+  ASSERT_TRUE(scheduler.settle(result_of(*plan)));
+  ASSERT_EQ(traffic.written.size(), 1U);
+  EXPECT_EQ(traffic.written.front().key, traffic.ordered->keys[2]);
+  EXPECT_TRUE(traffic.written.front().exact);
+}
+
+TEST(Scheduler, AStoreThatSaysNothingIsGivenUp) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  EXPECT_FALSE(scheduler.plan(TimeNs() + FetchLimits().quiet_max - Duration(1)));
+  const auto plan = scheduler.plan(TimeNs() + FetchLimits().quiet_max);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->starts.front().begin, 0);
+  EXPECT_EQ(scheduler.stats().misses_late, 1);
+}
+
+TEST(Scheduler, WhoLeavesOrIsPreemptedStopsItsFetch) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  const auto first = submit(scheduler, 500, 5);
+  EXPECT_FALSE(scheduler.plan({}));
+  scheduler.preempt(*first);
+  EXPECT_EQ(traffic.stopped, 1);
+  EXPECT_FALSE(scheduler.plan({}));  // asks again
+  scheduler.cancel(*first);
+  EXPECT_EQ(traffic.stopped, 2);
+  EXPECT_EQ(scheduler.fetching(), 0U);
+  scheduler.reclaim();
+  EXPECT_EQ(scheduler.cache().available(), 12U);
+}
+
+TEST(Scheduler, BehindABoundedRebuildBlocksAreApproximate) {
+  SchedulerOptions options = kWithStore;
+  options.exact_windows = false;
+  Scheduler scheduler(options);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  traffic.now = {.promised = 2, .fetched = 2, .over = true, .end = FetchEnd::kUnknown};
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  const auto plan = scheduler.plan({});
+  ASSERT_TRUE(plan);
+  ASSERT_TRUE(scheduler.settle(result_of(*plan)));
+  ASSERT_EQ(traffic.written.size(), 1U);
+  EXPECT_FALSE(traffic.written.front().exact);
+}
+
 }  // namespace
 }  // namespace galley::engine

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "cache/sha256.h"
+#include "engine/block_names.h"
 
 namespace galley::engine {
 namespace {
@@ -67,21 +67,6 @@ StoreTraffic::~StoreTraffic() {
   }
 }
 
-std::string StoreTraffic::space_of(const recipe::Generation& generation) {
-  const std::string& tenant = generation.tenant;
-  if (tenant.empty()) {
-    return "default";
-  }
-  if (tenant.size() <= cache::kNamespaceBytesMax) {
-    return tenant;
-  }
-  const cache::Sha256Digest digest = cache::sha256(tenant);
-  cache::BlockKey hash;
-  std::ranges::copy(std::span(digest).first(hash.bytes.size()), hash.bytes.begin());
-  const std::string tail = "#" + to_string(hash);
-  return tenant.substr(0, cache::kNamespaceBytesMax - tail.size()) + tail;
-}
-
 StoreTrafficStats StoreTraffic::stats() const {
   return {.written_blocks = counts_.written_blocks,
           .written_bytes = counts_.written_bytes,
@@ -129,7 +114,7 @@ void StoreTraffic::write(const WriteOrder& order) {
 void StoreTraffic::put(const Copy& copy) {
   const WriteOrder& order = copy.order;
   const recipe::Generation& generation = order.request->generation;
-  const std::string space = space_of(generation);
+  const std::string space = block_space(generation);
   std::vector<std::span<const std::byte>> parts;
   parts.reserve(ends_.size());
   std::size_t begin = 0;
@@ -201,7 +186,7 @@ void StoreTraffic::run(Fetch& fetch) {
       return;
     }
   }
-  const std::string space = space_of(fetch.order.request->generation);
+  const std::string space = block_space(fetch.order.request->generation);
   const auto lease = store_.match({.space = space,
                                    .layout = options_.layout,
                                    .keys = fetch.order.keys,

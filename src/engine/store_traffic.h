@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -63,9 +62,6 @@ class StoreTraffic final : public BlockTraffic {
 
   // Any thread.
   [[nodiscard]] StoreTrafficStats stats() const;
-
-  // What a tenant's blocks are filed under.
-  [[nodiscard]] static std::string space_of(const recipe::Generation& generation);
 
  private:
   struct Fetch;

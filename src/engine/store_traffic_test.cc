@@ -3,14 +3,18 @@
 // fails on demand; blocks of plain bytes.
 #include "engine/store_traffic.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
-#include <map>
 #include <memory>
+#include <sched.h>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/virtual_disk.h"
 #include "base/virtual_loop.h"
 #include "cache/segments/segment_store.h"
+#include "engine/block_names.h"
 
 namespace galley::engine {
 namespace {
@@ -87,7 +91,7 @@ class StoreTrafficTest : public testing::Test {
   static FetchState wait(StoreTraffic& traffic) {
     FetchState state = traffic.state(RequestId(1));
     while (!state.over) {
-      std::this_thread::yield();
+      sched_yield();
       state = traffic.state(RequestId(1));
     }
     return state;
@@ -149,7 +153,7 @@ TEST_F(StoreTrafficTest, AStoppedFetchWritesNothing) {
     for (std::uint32_t block = 32; block < 52; ++block) {
       blocks.fill(block, 0);
     }
-    std::this_thread::yield();
+    sched_yield();
     for (std::uint32_t block = 32; block < 52; ++block) {
       ASSERT_EQ(blocks.first(block), 0);
       ASSERT_EQ(blocks.last(block), 0);
@@ -169,10 +173,8 @@ TEST_F(StoreTrafficTest, AFullQueueDropsAndCounts) {
   EXPECT_GT(out->stats().dropped_blocks, 0U);
 }
 
-TEST(StoreTrafficSpace, LongNamesStayApart) {
-  const auto space = [](std::string tenant) {
-    return StoreTraffic::space_of({.tenant = std::move(tenant)});
-  };
+TEST(BlockNames, LongNamesStayApart) {
+  const auto space = [](std::string tenant) { return block_space({.tenant = std::move(tenant)}); };
   EXPECT_EQ(space(""), "default");
   EXPECT_EQ(space("ann"), "ann");
   const std::string name(cache::kNamespaceBytesMax + 1, 'x');

@@ -20,6 +20,10 @@ enum class Isa : std::uint8_t {
 
 [[nodiscard]] std::string_view isa_name(Isa isa);
 
+// Raised with every change that lets any instruction set compute other bits: what earlier versions
+// stored is then not taken for exact any more.
+inline constexpr std::uint32_t kArithmetic = 1;
+
 // Of this machine, best first; kReference is always there. The first call asks the system for tile
 // registers where the CPU has them.
 [[nodiscard]] std::span<const Isa> supported_isas();
