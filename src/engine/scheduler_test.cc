@@ -276,7 +276,8 @@ class AnyTraffic final : public BlockTraffic {
 constexpr SchedulerOptions kWithStore{.slots = 2,
                                       .blocks = 12,
                                       .context_tokens = 1000,
-                                      .hit = {.keep_tokens = 1, .replay_tokens = 16}};
+                                      .hit = {.keep_tokens = 1, .replay_tokens = 16},
+                                      .prefill_tokens_beside = 512};
 
 // Of 500 tokens three whole blocks may be found.
 TEST(Scheduler, WaitsForAStoreWhileOthersRun) {
