@@ -23,7 +23,7 @@ class EngineMetrics {
   };
 
   SchedulerStats told_;  // so far
-  std::array<Count, 15> counts_;
+  std::array<Count, 18> counts_;
   Gauge running_;
   Gauge waiting_;
   Gauge blocks_;

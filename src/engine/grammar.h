@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "recipe/answer_grammar.h"
+#include "recipe/token_source.h"
 #include "recipe/tokenizer.h"
 
 struct LlgConstraintInit;
@@ -85,13 +86,13 @@ class GrammarVocabulary {
 class Matcher;
 
 // A compiled grammar. Any thread.
-class Grammar {
+class Grammar final : public recipe::PreparedGrammar {
  public:
   // Takes milliseconds, for a hostile one up to a second. Error kInvalidArgument: what is wrong
   // with it, or which bound it exceeds.
   static Result<std::shared_ptr<const Grammar>> compile(
       std::shared_ptr<const GrammarVocabulary> vocabulary, const recipe::AnswerGrammar& source);
-  ~Grammar();
+  ~Grammar() override;
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;
 

@@ -28,6 +28,7 @@ struct AnswerGrammar {
   std::optional<TokenId> bound;
   std::vector<TokenId> forbidden;  // in free text
   bool guarded = false;            // the trigger's last token may only stand where it completes it
+  std::string place;               // the request's member that asked for it, for error texts
   // Said already, as the end of the prompt: the grammar goes on behind these.
   std::vector<TokenId> begun;
 
