@@ -31,12 +31,12 @@ inline constexpr std::size_t kGrammarBytesMax = std::size_t{512} << 10U;  // its
 inline constexpr std::size_t kGrammarSymbolsMax = 100'000;                // compiled
 inline constexpr std::uint64_t kGrammarFuel = 1'000'000;  // to compile its terminals
 inline constexpr std::size_t kCompileStackBytes = std::size_t{512} << 20U;  // of address space
-inline constexpr std::size_t kLexerStatesMax = 50'000;  // 1-2 KB each, shared by its matchers
+inline constexpr std::size_t kLexerStatesMax = 12'000;  // 1-2 KB each, shared by its matchers
 // Of one mask: a grammar that needs more fails its request.
 inline constexpr std::uint64_t kMaskFuel = 400'000;
 inline constexpr std::size_t kMaskItemsMax = 20'000;
 inline constexpr std::size_t kMaskItemsOfAByteMax = 1'000;
-// A request for which that many masks took longer than this fails, too (spec runtime 10.3).
+// A request for which that many masks running took longer than this fails, too (spec runtime 10.3).
 inline constexpr Duration kSlowMask = std::chrono::milliseconds(20);
 inline constexpr int kSlowMasksMax = 3;
 // Accepted tokens that can be taken back: drafts of one step and a few.

@@ -15,8 +15,9 @@
 
 namespace galley::engine {
 
-// Compiled grammars that are kept for the next request with the same one, the latest ones.
-inline constexpr std::size_t kGrammarsKept = 64;
+// Compiled grammars that are kept for the next request with the same one, the latest ones. Few need
+// more than a megabyte; the most that one takes follows from kLexerStatesMax.
+inline constexpr std::size_t kGrammarsKept = 32;
 
 // Grammars of one vocabulary. Any thread; whoever calls waits for the compiling.
 class GrammarCompiler {

@@ -96,6 +96,11 @@ TEST(Grammar, SchemasRegularExpressionsAndGrammars) {
   EXPECT_FALSE(matches(schema, R"({"a":2})"));
   EXPECT_FALSE(matches(schema, R"({"a":17,"b":1})"));
   EXPECT_FALSE(matches(schema, R"({})"));
+  // C064: open where nothing closes it.
+  const AnswerGrammar open{.kind = Kind::kJsonSchema,
+                           .text = R"({"properties":{"a":{"type":"null"}},"type":"object"})"};
+  EXPECT_TRUE(matches(open, R"({"a":null,"b":[1]})"));
+  EXPECT_FALSE(matches(open, R"({"a":1})"));
   const AnswerGrammar regex{.kind = Kind::kRegex, .text = "(yes|no)!?"};
   EXPECT_TRUE(matches(regex, "yes"));
   EXPECT_TRUE(matches(regex, "no!"));

@@ -727,7 +727,7 @@ Result<RowMasks> Scheduler::fill_masks(Request& request,
       const TimeNs begin = clock.now();
       GALLEY_CHECK_OK(matcher.fill(filled));
       ++stats_.masks;
-      request.slow_masks += clock.now() - begin > kSlowMask ? 1 : 0;
+      request.slow_masks = clock.now() - begin > kSlowMask ? request.slow_masks + 1 : 0;
       if (request.slow_masks >= kSlowMasksMax) {
         return fail(Code::kInternal, "the answer's grammar takes too long to say what may come");
       }
