@@ -107,6 +107,7 @@ Result<AnswerFigures> ask(const engine::EvalCase& question,
              codec.prepare(recipe::Protocol::kChat, body_of(question, model.name)));
   // What the model does unhelped is what is measured: nothing enforced, nothing cut out.
   prepared.generation.constraint = {};
+  prepared.generation.grammar = {};
   prepared.request.output.json_output = false;
   prepared.generation.max_tokens = std::min(prepared.generation.max_tokens, kAnswerTokensMax);
   return answer_here(std::move(prepared), model.tokenizer, source, clock, answer,

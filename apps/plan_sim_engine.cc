@@ -91,9 +91,23 @@ void sweep(const Flags& flags, Gates& gates) {
   }
 }
 
+void grammars(const Flags& flags, Gates& gates) {
+  constexpr std::uint64_t kFirst = 2'000'000;
+  const plan::SweepResult sum = plan::sweep_grammars(kFirst + flags.first, flags.seeds, flags.rows);
+  gates.say(sum.failed == 0, "T10.1",
+            fmt::format("{} machines, {} requests, most with a grammar, {} preemptions, {} masks, "
+                        "{} drafts forbidden: {} with an answer that is not plain constrained "
+                        "sampling's",
+                        sum.worlds, sum.requests, sum.preemptions, sum.masks, sum.drafts_forbidden,
+                        sum.failed));
+  for (const std::string& one : sum.violations) {
+    gates.note(one);
+  }
+}
+
 void mutations(Gates& gates) {
   for (const plan::MutationResult& one : plan::try_engine_mutations()) {
-    gates.say(one.caught, "T1.2",
+    gates.say(one.caught, "T1.2, T10.4",
               one.caught
                   ? fmt::format("{}: caught after {} rows: {}", one.name, one.rows, one.seen_as)
                   : fmt::format("{}: not seen in {} rows", one.name, one.rows));
@@ -215,6 +229,7 @@ int simulate(const Flags& flags) {
   gates.say(tiny.failed == 0, "T2.1",
             fmt::format("{} traces in pools of 8 to 63 blocks: {} with a violation", tiny.worlds,
                         tiny.failed));
+  grammars(flags, gates);
   mutations(gates);
   costs(gates);
   policies(gates);

@@ -6,8 +6,11 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "recipe/answer_grammar.h"
+#include "recipe/control.h"
 #include "recipe/prompt.h"
 #include "recipe/request.h"
+#include "recipe/tokenizer_for_test.h"
 
 // Goal: no request body crashes or hangs its parser; what is accepted renders, with control tokens
 // in order, and what is refused says what and where. Method: the first byte chooses mode, version
@@ -32,6 +35,11 @@ inline void fuzz_request(Protocol protocol, std::span<const std::uint8_t> data) 
     GALLEY_ASSERT(!request.error().what.empty());
     GALLEY_ASSERT(!request.error().where.empty());
     return;
+  }
+  const auto tokenizer = small_tokenizer_for_test(GALLEY_TESTS_DIR).value();
+  if (const auto controls = ControlIds::find(*tokenizer, request->version)) {
+    const auto grammar = answer_grammar(*request, *controls, *tokenizer);
+    GALLEY_ASSERT(grammar || !grammar.error().where.empty());
   }
   const Prompt prompt = render(*request);
   GALLEY_ASSERT(!prompt.text.empty() || !prompt.ids.empty());

@@ -36,6 +36,7 @@ build libsqlite3-dev          responses, files and batches that the server keeps
 build libcurl4-openssl-dev    galley chat and galley bench against a server
 build libisal-dev            CRC-32C of stored blocks, with the instructions of the machine
 build liburing-dev           several reads of the disk under way at once
+build cargo-web              compiles llguidance, which says what tokens a schema allows; a cargo of 1.87 or later does, too
 test  libgtest-dev           unit tests
 test  python3                scripts of the tests
 test  python3-venv           a place for the real API clients
@@ -98,9 +99,17 @@ case "${1:-build}" in
   *) echo "usage: scripts/setup.sh [build|python|test|bench|package|lint]" >&2; exit 2 ;;
 esac
 
+# Debian 12's package cargo (0.66) is too old for the lock file; whoever has a newer one, as from rustup, keeps it.
+new_cargo() {
+  local version
+  version=$(PATH=$PATH:$HOME/.cargo/bin cargo --version 2>/dev/null | cut -d' ' -f2) || return 1
+  [ -n "$version" ] && [ "$(printf '%s\n' 1.87 "$version" | sort -V | head -n 1)" = 1.87 ]
+}
+
 missing=()
 while read -r group package _; do
   [ -n "$group" ] && [[ " $groups " == *" $group "* ]] || continue
+  [ "$package" = cargo-web ] && new_cargo && continue
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 done <<<"$packages"
 

@@ -21,12 +21,31 @@ ACCEPTANCE = "src/engine/acceptance.cc"
 BUDGET = "src/engine/draft_budget.cc"
 CALIBRATION = "src/engine/calibration.cc"
 SPECULATION = "src/engine/speculation.cc"
+SCHEDULER = "src/engine/scheduler.cc"
 SEGMENT = "src/cache/segments/segment.cc"
 STORE = "src/cache/segments/segment_store.cc"
 UPKEEP = "src/cache/segments/segment_store_upkeep.cc"
 
 # name: (file, what stands there once, what replaces it, test program with its module where that is another name, test)
 MUTATIONS = {
+    "the walk over drafts is not taken back": (
+        "src/engine/scheduler.cc", "options_.defect != Defect::kKeepWalk", "walked == 0", "plan",
+        "EngineGates.T10_1EveryAnswerIsInItsGrammar"),
+    "masks are taken whose ever they are": (
+        "src/engine/step.h", "slot == the_slot && generation == the_generation && step == the_step",
+        "slot.value() + the_slot.value() + the_generation + the_step.value() >= 0", "plan", "EngineGates.EveryMutationIsCaught"),
+    "going back forgets the trigger": (
+        "src/engine/grammar.cc", "state_ = *first;", "state_.behind = first->behind;", "engine/engine_policies",
+        "Grammar.T10_2RollbackEqualsAFreshReplay"),
+    "the mask is not applied": (
+        "src/engine/sampler.cc", "!mask.empty() && !apply(mask, scores)", "mask.size() > scores.size()", "engine/engine_threads",
+        "EngineSource.InACrowdEachKeepsToItsGrammar"),
+    "a refused keyword is let pass": (
+        "src/recipe/schema_enforce.cc", "entry->keyword.use == kRefused && ", "entry->keyword.name.empty() && ", "recipe",
+        "SchemaKeywords.RefusedWhereTheyStand"),
+    "blanks have no bound": (
+        "src/recipe/call_grammar.cc", "[\\x20\\x0A\\x0D\\x09]{1,40}", "[\\x20\\x0A\\x0D\\x09]+", "engine/engine_policies",
+        "AnswerGrammar.C063_RunsOfBlanksAreBounded"),
     "a record of another key is served": (
         STORE, "head->segment != segment.name || head->key != key || head->space != space", "head->space != space", "cache",
         "SegmentStoreTest.ABlockInAnothersPlaceIsAMiss"),
@@ -269,7 +288,7 @@ MUTATIONS = {
         "src/cache/state_store.cc", "now - kept_.front().used >= kStateLife", "false", "cache", "StateStore.KeepsWhatIsUsedAndForgetsTheRest"),
     "who was preempted forgets its windows": (
         "src/engine/scheduler.cc", "  request.state = row.state;\n  request.state_end = row.state_end;\n", "", "engine/engine_threads",
-        "EngineSource/Preempted.RequestsGoOnAsIfNothingHadBeen/states"),
+        "EngineSource.PreemptedRequestsGoOnAsIfNothingHadBeen"),
     "a reply ends before its last choice": (
         "src/recipe/reply.cc", "return --left_ == 0;", "return --left_ <= 1;", "gateway", "GenerationReplyTest.SeveralChoicesAreOneReply"),
     "a radix pass too few": (SPECULATION, "kPasses = 3", "kPasses = 2", "engine/engine_policies", "Allocation.IsTheRuleAsWritten"),

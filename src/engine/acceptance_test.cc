@@ -91,6 +91,22 @@ TEST(VerifyRatio, AcceptsWithTheRatioAndReplacesFromTheResidual) {
   EXPECT_NEAR(static_cast<double>(next[2]) / kDraws, 0.25, tolerance(0.25));
 }
 
+// T10.1, T10.4: a draft that a grammar forbids is a rejection where it stands. Drawn from p and not
+// from what p has more than q, the answer would be 3 : 1.
+TEST(VerifyRatio, AForbiddenDraftLeavesTheMaskedLawAsItIs) {
+  const std::array p{0.5F, 0.5F, 0.0F, /* behind the draft: */ 0.0F, 1.0F, 0.0F};
+  const std::array q{0.5F, 0.0F, 0.5F};
+  std::array<int, 3> first{};
+  for (int position = 0; position < kDraws; ++position) {
+    const std::array drafts{draw_from(q, uniform(at(position), DrawPurpose::kDraft))};
+    const Verified verified =
+        verify_ratio({.draw = at(position), .drafts = drafts, .vocabulary = 3, .p = p, .q = q});
+    ++first[verified.accepted == 1 ? drafts[0] : verified.next];
+  }
+  EXPECT_NEAR(first[0], kDraws / 2.0, 5 * std::sqrt(kDraws / 4.0));
+  EXPECT_EQ(first[2], 0);
+}
+
 TEST(VerifyRatio, ADraftTheTargetLikesMoreAlwaysStands) {
   const std::array p{0.6F, 0.4F, 1.0F, 0.0F};
   const std::array q{0.5F, 0.5F};

@@ -17,6 +17,10 @@ enum class Defect : std::uint8_t {
   kWaitInLaunch,         // the step before is waited for before a forward is launched
   kHitToTheEnd,          // a hit may end within the tokens that are always computed
   kNoReplay,             // windows behind a hit are not rebuilt
+  kMasksBeforeSettle,    // masks are filled before the step before is settled
+  kKeepWalk,             // a grammar is left behind the drafts that masks were made for
+  kMasksOfNeighbour,     // rows get each other's masks
+  kTrustMasks,           // and whoever draws does not look whose they are
   kForgetNewestToken,    // a preempted request comes back without the token it drew last
   kStateOfBlockBefore,  // a state is kept under the key of the block before the one that ends there
   kPromiseIsHit,        // a hit is as long as a store has promised, whatever came

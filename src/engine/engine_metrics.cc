@@ -67,6 +67,16 @@ EngineMetrics::EngineMetrics(Metrics& metrics)
                            "Drafted tokens that were within their step's budget.")},
           {&SchedulerStats::drafts_accepted,
            metrics.counter("galley_engine_accepted_drafts_total", "Drafted tokens that stood.")},
+          {&SchedulerStats::masks,
+           metrics.counter(
+               "galley_engine_masks_total",
+               "Masks filled: what the next token of an answer with a grammar may be.")},
+          {&SchedulerStats::drafts_forbidden,
+           metrics.counter("galley_engine_forbidden_drafts_total",
+                           "Drafted tokens that an answer's grammar forbids.")},
+          {&SchedulerStats::grammar_failures,
+           metrics.counter("galley_engine_grammar_failures_total",
+                           "Requests that ended because their grammar failed or took too long.")},
       }},
       store_counts_{{
           {&StoreTrafficStats::written_blocks, store_blocks(metrics, "written")},

@@ -31,7 +31,7 @@ class EngineMetrics {
 
   SchedulerStats told_;  // so far
   StoreTrafficStats store_told_;
-  std::array<Count, 22> counts_;
+  std::array<Count, 25> counts_;
   std::array<StoreCount, 6> store_counts_;
   Gauge running_;
   Gauge waiting_;

@@ -89,8 +89,12 @@ Result<void> check_memory(const model::Network& network,
 // A request and its sink. Shared by the handle that may cancel it and the loop that works on it.
 class EngineSource::Job {
  public:
-  Job(recipe::Generation generation, recipe::TokenSink& sink, Seed seed)
-      : request_(std::make_shared<EngineRequest>(std::move(generation), seed)), sink_(sink) {}
+  Job(recipe::Generation generation,
+      recipe::TokenSink& sink,
+      Seed seed,
+      std::shared_ptr<const Grammar> grammar)
+      : request_(std::make_shared<EngineRequest>(std::move(generation), seed, std::move(grammar))),
+        sink_(sink) {}
 
   [[nodiscard]] const std::shared_ptr<const EngineRequest>& request() const { return request_; }
 
@@ -162,6 +166,7 @@ EngineSource::EngineSource(std::unique_ptr<model::Network> network,
       options_(std::move(options)),
       scheduler_options_(scheduler_options),
       description_(describe(network_->plan(), options_)),
+      grammars_(tokenizer),
       scheduler_(scheduler_options),
       device_(*network_,
               std::move(tokenizer),
@@ -226,6 +231,11 @@ Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> EngineSource::sta
                                      static_cast<std::size_t>(network_->plan().config.vocabulary),
                                      context_tokens()));
   }
+  // One for all: they differ in `choice` only.
+  std::shared_ptr<const Grammar> grammar;
+  if (!generations.empty()) {
+    GALLEY_TRY(grammar, grammars_.grammar_of(generations.front()));
+  }
   // Trying again would never help.
   if (generations.size() > options_.slots + options_.waiting_max) {
     return fail(Code::kInvalidArgument,
@@ -248,7 +258,7 @@ Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> EngineSource::sta
       const RandomBlock unasked = random_block(options_.seed, 0, started_++);
       const Seed seed(asked ? static_cast<std::uint64_t>(*asked)
                             : std::uint64_t{unasked[1]} << 32U | unasked[0]);
-      auto job = std::make_shared<Job>(std::move(generations[i]), *sinks[i], seed);
+      auto job = std::make_shared<Job>(std::move(generations[i]), *sinks[i], seed, grammar);
       arrived_.push_back(job);
       ++live_;
       handles.push_back(std::make_unique<Handle>(*this, std::move(job)));
@@ -256,6 +266,11 @@ Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> EngineSource::sta
   }
   changed_.notify_all();
   return handles;
+}
+
+Result<void> EngineSource::prepare(recipe::Generation& generation) {
+  GALLEY_TRY(generation.prepared, grammars_.grammar_of(generation));
+  return {};
 }
 
 bool EngineSource::ready() const {

@@ -16,6 +16,7 @@
 #include "base/serial_executor.h"
 #include "base/units.h"
 #include "engine/engine_metrics.h"
+#include "engine/grammar_compiler.h"
 #include "engine/network_device.h"
 #include "engine/scheduler.h"
 #include "engine/step_loop.h"
@@ -80,6 +81,7 @@ class EngineSource final : public recipe::TokenSource {
   Result<std::vector<std::unique_ptr<recipe::ActiveGeneration>>> start_choices(
       std::vector<recipe::Generation> generations,
       std::span<recipe::TokenSink* const> sinks) override;
+  Result<void> prepare(recipe::Generation& generation) override;
   // Not once the device has failed.
   [[nodiscard]] bool ready() const override GALLEY_EXCLUDES(mutex_);
   [[nodiscard]] std::string_view description() const override { return description_; }
@@ -116,6 +118,7 @@ class EngineSource final : public recipe::TokenSource {
   const EngineOptions options_;
   const SchedulerOptions scheduler_options_;
   const std::string description_;
+  GrammarCompiler grammars_;
 
   // Of the loop's thread.
   Scheduler scheduler_;

@@ -17,8 +17,10 @@
 #include "base/virtual_loop.h"
 #include "cache/segments/segment_store.h"
 #include "engine/engine_metrics.h"
+#include "engine/grammar_compiler.h"
 #include "engine/single_sequence.h"
 #include "engine/source_for_test.h"
+#include "recipe/control.h"
 
 namespace galley::engine {
 namespace {
@@ -52,6 +54,56 @@ recipe::Generation random_generation(Random& random, std::int64_t prompt_max) {
   return out;
 }
 
+// Gives it one of some grammars, with and without free text before.
+void add_grammar(Random& random, recipe::Generation& generation) {
+  using Kind = recipe::AnswerGrammar::Kind;
+  const auto id = [](std::string_view spelling) { return *tokenizer()->find_added(spelling); };
+  const TokenId end = id(recipe::spelling(recipe::Control::kEos));
+  recipe::AnswerGrammar& grammar = generation.grammar;
+  grammar.kind = Kind::kJsonSchema;
+  switch (random.next_below(4)) {
+    case 0:
+      grammar.text = R"({"type":"object"})";
+      break;
+    case 1:
+      grammar.text =
+          R"({"type":"object","properties":{"a":{"type":"string","maxLength":9},"b":{"enum":)"
+          R"([1,22,null]}},"required":["a","b"],"additionalProperties":false})";
+      break;
+    case 2:
+      grammar.kind = Kind::kRegex;
+      grammar.text = "[a-z]{2,9}( [a-z]{2,9})*\\.";
+      break;
+    default:
+      grammar.text = R"({"type":"array","items":{"type":"integer"},"maxItems":6})";
+  }
+  if (random.next_below(3) == 0) {
+    // Something that comes soon.
+    grammar.trigger = {static_cast<TokenId>(random.next_below(200))};
+    grammar.bound = static_cast<TokenId>(200 + random.next_below(200));
+    grammar.forbidden = {end};
+  }
+  generation.stop_ids = {end};
+  generation.sampling.temperature = random.next_below(3) == 0 ? 0.0F : 1.0F;
+}
+
+// The whole answer, or what there is of one that was cut.
+void expect_legal(const recipe::Generation& generation, const Sink& got) {
+  GrammarCompiler grammars(tokenizer());
+  const auto grammar = grammars.grammar_of(generation).value();
+  const auto matcher = Matcher::begin(grammar);
+  std::vector<MaskWord> mask(grammar->vocabulary().mask_words());
+  for (const TokenId token : got.ids_) {
+    ASSERT_TRUE(matcher->fill(mask));
+    ASSERT_TRUE(allows(mask, token)) << token;
+    ASSERT_TRUE(matcher->accept(token));
+  }
+  if (got.finish_ == recipe::SourceFinish::kStop) {
+    ASSERT_TRUE(matcher->fill(mask));
+    EXPECT_TRUE(allows(mask, generation.stop_ids.front()));
+  }
+}
+
 struct Asked {
   recipe::Generation generation;
   std::unique_ptr<Sink> alone;
@@ -60,13 +112,20 @@ struct Asked {
 std::vector<Asked> ask_alone(const fs::path& folder,
                              std::uint64_t seed,
                              int count,
-                             std::int64_t prompt_max) {
+                             std::int64_t prompt_max,
+                             bool grammars = false) {
   Random random(Seed(seed), 0);
   const Alone alone(folder, {.drafts = false});
   std::vector<Asked> out;
   for (int i = 0; i < count; ++i) {
     Asked one{.generation = random_generation(random, prompt_max)};
+    if (grammars) {
+      add_grammar(random, one.generation);
+    }
     one.alone = alone.answer(one.generation);
+    if (grammars) {
+      expect_legal(one.generation, *one.alone);
+    }
     out.push_back(std::move(one));
   }
   return out;
@@ -120,12 +179,19 @@ TEST(EngineSource, InACrowdEachGetsItsOwnAnswer) {
   }
 }
 
-// The loop without its thread, so that anything can happen between two turns.
-class Preempted : public testing::TestWithParam<bool> {};
+TEST(EngineSource, InACrowdEachKeepsToItsGrammar) {
+  const std::vector<Asked> asked = ask_alone(mini(), 3, 16, 300, true);
+  for (const bool drafts : {true, false}) {
+    SCOPED_TRACE(drafts ? "drafts" : "plain");
+    const SchedulerStats stats =
+        expect_answers_of_a_crowd(mini(), asked, {.slots = 5, .drafts = drafts});
+    EXPECT_GT(stats.masks, 50);
+    EXPECT_EQ(stats.grammar_failures, 0);
+  }
+}
 
-TEST_P(Preempted, RequestsGoOnAsIfNothingHadBeen) {
-  const bool states = GetParam();
-  const std::vector<Asked> asked = ask_alone(mini(), 2, 12, 250);
+// The loop without its thread, so that anything can happen between two turns.
+void expect_answers_when_preempted(const std::vector<Asked>& asked, bool states) {
   const VirtualLoop clock;
   const auto device = kernels::create_cpu_device(1);
   const auto network = model::Network::load(mini(), *device, {}).value();
@@ -142,10 +208,12 @@ TEST_P(Preempted, RequestsGoOnAsIfNothingHadBeen) {
                        .prefill_tokens = 128,
                        .states = Bytes(states ? std::uint64_t{1} << 30U : 0)});
   StepLoop loop(scheduler, runner, clock, {});
+  GrammarCompiler grammars(tokenizer());
   std::map<RequestId, std::size_t> numbers;
   for (std::size_t i = 0; i < asked.size(); ++i) {
     auto request = std::make_shared<EngineRequest>(
-        asked[i].generation, Seed(static_cast<std::uint64_t>(*asked[i].generation.sampling.seed)));
+        asked[i].generation, Seed(static_cast<std::uint64_t>(*asked[i].generation.sampling.seed)),
+        grammars.grammar_of(asked[i].generation).value());
     numbers[scheduler.submit(std::move(request), {}, Priority::kInteractive, {}).value()] = i;
   }
   Random random(Seed(5), 0);
@@ -179,6 +247,7 @@ TEST_P(Preempted, RequestsGoOnAsIfNothingHadBeen) {
            {"galley_engine_hit_tokens_total", stats.hit_tokens},
            {"galley_engine_prefill_tokens_total", stats.prefill_tokens},
            {"galley_engine_accepted_drafts_total", stats.drafts_accepted},
+           {"galley_engine_masks_total", stats.masks},
            {"galley_engine_blocks", kBlocks},
            {"galley_engine_running_requests", 0},
            {"galley_engine_held_blocks", 0}}) {
@@ -187,9 +256,17 @@ TEST_P(Preempted, RequestsGoOnAsIfNothingHadBeen) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EngineSource, Preempted, testing::Bool(), [](const auto& one) {
-  return one.param ? "states" : "blocks";
-});
+TEST(EngineSource, PreemptedRequestsGoOnAsIfNothingHadBeen) {
+  const std::vector<Asked> asked = ask_alone(mini(), 2, 12, 250);
+  for (const bool states : {true, false}) {
+    SCOPED_TRACE(states ? "states" : "blocks");
+    expect_answers_when_preempted(asked, states);
+  }
+}
+
+TEST(EngineSource, PreemptedRequestsGoOnInTheirGrammar) {
+  expect_answers_when_preempted(ask_alone(mini(), 4, 12, 250, true), true);
+}
 
 // A device whose steps verify any number of drafts, whatever pays.
 class AnyBudget final : public StepDevice {

@@ -36,13 +36,13 @@ Result<void> check_generation(const recipe::Generation& generation,
   if (!generation.images.empty()) {
     return fail(Code::kUnimplemented, "images are not supported by this server", "messages");
   }
-  if (generation.constraint.kind != Constraint::Kind::kNone &&
+  if (generation.grammar.kind == recipe::AnswerGrammar::Kind::kNone &&
+      generation.constraint.kind != Constraint::Kind::kNone &&
       generation.constraint.kind != Constraint::Kind::kToolCall) {
-    return fail(Code::kUnimplemented,
-                "an enforced output format or tool call is not supported by this server",
-                generation.constraint.kind == Constraint::Kind::kToolCallRequired
-                    ? "tool_choice"
-                    : "response_format");
+    return fail(
+        Code::kUnimplemented, "an output format or tool call can only be enforced with a grammar",
+        generation.constraint.kind == Constraint::Kind::kToolCallRequired ? "tool_choice"
+                                                                          : "response_format");
   }
   for (const TokenId id : generation.prompt) {
     GALLEY_CHECK_OK(check_id(id, vocabulary, "prompt"));

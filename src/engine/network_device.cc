@@ -274,7 +274,7 @@ void NetworkDevice::sample(Step& step, const SamplerPlan& plan) {
     } else if (runs && plan.dead[i]) {
       slot.done = true;
     } else if (runs) {
-      settled = draw(slot, row, step);
+      settled = draw(slot, row, step, plan.masks[i]);
     }
     out.rows.push_back(std::move(settled));
   }
@@ -309,9 +309,17 @@ void NetworkDevice::tell_lost(StepResult& out) {
   }
 }
 
-SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& step) {
+SettledRow NetworkDevice::draw(Slot& slot,
+                               const PlannedRow& row,
+                               const Step& step,
+                               const std::optional<RowMasks>& masks) {
   SettledRow out{.slot = row.slot, .generation = row.generation};
   if (row.feed > 0 && !row.draws) {
+    return out;
+  }
+  if (auto theirs = check_masks(*slot.request, row, step.plan.id, masks); !theirs) {
+    out.error = std::move(theirs).error();
+    slot.done = true;
     return out;
   }
   const recipe::Generation& generation = slot.generation_of();
@@ -331,7 +339,8 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
                      .position = std::ssize(slot.tokens)};
     const auto logits = std::span<const float>(step.result->logits)
                             .subspan((first_row + i) * vocabulary, vocabulary);
-    auto sampled = engine::sample(logits, generation.sampling, slot.counts, where);
+    auto sampled = engine::sample(logits, generation.sampling, slot.counts, where,
+                                  masks ? masks->at(i) : std::span<const MaskWord>());
     if (!sampled) {
       out.error = std::move(sampled).error();
       break;
@@ -340,7 +349,7 @@ SettledRow NetworkDevice::draw(Slot& slot, const PlannedRow& row, const Step& st
     if (i + 1 < drawn) {
       const auto draft = static_cast<TokenId>(slot.fed[i + 1]);
       stands = sampled->token == draft;
-      if (const auto wanted = injected(where)) {
+      if (const auto wanted = injected(where); wanted && !masks) {
         stands = *wanted;
         sampled->token = stands ? draft : sampled->token;
       }
@@ -478,6 +487,9 @@ void NetworkDevice::make_drafts(const Step& step, StepResult& out) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Slot& slot = slot_of(i);
     slot.drafts = std::move(drafted[i].tokens);
+    if (slot.request->grammar != nullptr) {
+      out.rows[places[i]].next_drafts.assign(slot.drafts.begin(), slot.drafts.end());
+    }
     // The drafter knows nothing of what a benchmark accepts.
     slot.confidences = std::move(drafted[i].confidences);
     if (const auto& chance = options_.injected_acceptance) {

@@ -66,7 +66,10 @@ class NetworkDevice final : public StepDevice, public BlockMemory {
   [[nodiscard]] std::vector<std::uint8_t> verify_lengths(const StepPlan& plan);
   void forward(Step& step);
   void sample(Step& step, const SamplerPlan& plan);
-  [[nodiscard]] SettledRow draw(Slot& slot, const PlannedRow& row, const Step& step);
+  [[nodiscard]] SettledRow draw(Slot& slot,
+                                const PlannedRow& row,
+                                const Step& step,
+                                const std::optional<RowMasks>& masks);
   // Whether the draft behind `where` stands, for a benchmark; nothing where the draw decides.
   [[nodiscard]] std::optional<bool> injected(const Draw& where) const;
   // The drafter's context: whose rows of the forward are final, all at once.

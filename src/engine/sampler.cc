@@ -62,6 +62,19 @@ std::vector<double> adjust(std::span<const float> logits,
   return scores;
 }
 
+// False when no token is left.
+bool apply(std::span<const MaskWord> mask, std::vector<double>& scores) {
+  bool some = false;
+  for (std::size_t id = 0; id < scores.size(); ++id) {
+    if (allows(mask, static_cast<TokenId>(id))) {
+      some = true;
+    } else {
+      scores[id] = -std::numeric_limits<double>::infinity();
+    }
+  }
+  return some;
+}
+
 // The fewest of `ordered`, which is best first, whose exp(score - best) reach `wanted`.
 std::vector<TokenId> keep_nucleus(std::span<const double> scores,
                                   double wanted,
@@ -225,11 +238,17 @@ double gumbel(const Draw& draw, TokenId token) {
 Result<Sampled> sample(std::span<const float> logits,
                        const recipe::Sampling& sampling,
                        const TokenCounts& counts,
-                       const Draw& draw) {
+                       const Draw& draw,
+                       std::span<const MaskWord> mask) {
   GALLEY_ASSERT(!logits.empty());
   GALLEY_CHECK_OK(check_finite(logits, draw.position));
+  std::vector<double> scores = adjust(logits, sampling, counts);
+  if (!mask.empty() && !apply(mask, scores)) {
+    return fail(Code::kInternal,
+                fmt::format("the answer's grammar allows no token at position {}", draw.position));
+  }
   Sampled sampled;
-  sampled.token = choose(adjust(logits, sampling, counts), sampling, draw);
+  sampled.token = choose(std::move(scores), sampling, draw);
   if (sampling.logprobs) {
     add_logprobs(logits, static_cast<std::size_t>(sampling.top_logprobs.value_or(0)), sampled);
   }

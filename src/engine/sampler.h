@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "engine/grammar.h"
 #include "recipe/event.h"
 #include "recipe/request.h"
 #include "recipe/tokenizer.h"
@@ -39,13 +40,16 @@ struct Sampled {
   std::vector<std::pair<TokenId, float>> top;
 };
 
-// In this order: penalties and logit_bias, temperature, top_k, top_p, min_p, noise. Temperature 0
-// takes the largest value. Wherever values are equal the lower token id comes first. Error:
-// kInternal when a logit is not finite, since nothing could be made of it but a wrong token.
+// In this order: penalties and logit_bias, mask, temperature, top_k, top_p, min_p, noise.
+// Temperature 0 takes the largest value. Wherever values are equal the lower token id comes first.
+// `mask`: tokens that may be drawn (engine/grammar.h), those beyond its end may not; empty: all
+// may. Error: kInternal when a logit is not finite, or no token may be drawn, since nothing could
+// be made of it but a wrong token.
 [[nodiscard]] Result<Sampled> sample(std::span<const float> logits,
                                      const recipe::Sampling& sampling,
                                      const TokenCounts& counts,
-                                     const Draw& draw);
+                                     const Draw& draw,
+                                     std::span<const MaskWord> mask = {});
 
 // The token that sample() would draw from these logits with the same noise; any token where one of
 // them is not finite. For drafts: the better the drafter knows the network, the more often its law

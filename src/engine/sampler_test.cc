@@ -250,5 +250,57 @@ TEST(Sampler, ALogitThatIsNotFiniteIsAnError) {
   }
 }
 
+// The law of what a mask leaves, with the same noise: filters see only that.
+TEST(Sampler, AMaskLeavesTheOthersAsTheyWere) {
+  constexpr std::size_t kTokens = 70;
+  std::vector<float> logits(kTokens);
+  Random random(Seed(4), 0);
+  for (float& logit : logits) {
+    logit = static_cast<float>(4 * random.next_float());
+  }
+  const std::array<recipe::Sampling, 5> settings{{{.temperature = 0.0F},
+                                                  {.temperature = 0.7F},
+                                                  {.top_p = 0.6F},
+                                                  {.top_k = 3},
+                                                  {.top_p = 0.9F, .top_k = 50, .min_p = 0.05F}}};
+  for (int round = 0; round < 200; ++round) {
+    // Of 64 bits: token 64 and all beyond may not come.
+    std::array<MaskWord, 2> mask{};
+    std::vector<TokenId> left;
+    for (TokenId id = 0; id < 64; ++id) {
+      if (random.next_below(8) == 0 || (round % 2 == 0 && id == 63)) {
+        mask[id / 32] |= MaskWord{1} << (id % 32);
+        left.push_back(id);
+      }
+    }
+    if (left.empty()) {
+      continue;
+    }
+    std::vector<float> alone;
+    for (const TokenId id : left) {
+      alone.push_back(logits[id]);
+    }
+    const Draw draw{.seed = Seed(5), .choice = 0, .position = round};
+    for (const recipe::Sampling& sampling : settings) {
+      const auto sampled = sample(logits, sampling, {}, draw, mask);
+      ASSERT_TRUE(sampled) << to_string(sampled.error());
+      ASSERT_TRUE(allows(mask, sampled->token));
+      if (sampling.temperature == 0.0F) {
+        EXPECT_EQ(sampled->token, left[token(alone, sampling, draw)]);
+      }
+      if (!sampling.top_k && sampling.top_p == 1.0F && sampling.temperature > 0.0F) {
+        const auto best = std::ranges::max_element(left, {}, [&](TokenId id) {
+          return logits[id] / double{sampling.temperature} + gumbel(draw, id);
+        });
+        EXPECT_EQ(sampled->token, *best);
+      }
+    }
+  }
+  const std::array<MaskWord, 2> nothing{};
+  const auto sampled = sample(logits, {}, {}, kDraw, nothing);
+  ASSERT_FALSE(sampled);
+  EXPECT_EQ(sampled.error().code, Code::kInternal);
+}
+
 }  // namespace
 }  // namespace galley::engine

@@ -45,8 +45,12 @@ struct Scheduler::Request {
   StepId last_step;                // newest launched with a row of it
   bool has_drafts = false;         // its next row in decoding, unless it ends before
   std::vector<float> confidences;  // newest known: of the drafts behind its newest token
-  bool started = false;            // its Started was given out
-  bool exact = true;               // lineage of the blocks it makes
+  // Where its settled answer stands in its grammar; it stays when the slot goes. Null: no grammar.
+  std::unique_ptr<Matcher> matcher;
+  std::vector<TokenId> drafts;  // behind its newest token, with a grammar
+  int slow_masks = 0;
+  bool started = false;  // its Started was given out
+  bool exact = true;     // lineage of the blocks it makes
   // Its newest, wherever it runs next: above the cut, too, its windows are right.
   std::shared_ptr<const cache::State> state;
   std::int64_t state_end = 0;
@@ -179,6 +183,9 @@ Result<RequestId> Scheduler::submit(std::shared_ptr<const EngineRequest> request
   auto one = std::make_unique<Request>();
   one->id = RequestId(next_request_++);
   one->tokens = generation.prompt;
+  if (request->grammar != nullptr) {
+    one->matcher = Matcher::begin(request->grammar);
+  }
   one->request = std::move(request);
   one->root = root;
   one->priority = priority;
@@ -245,7 +252,14 @@ std::optional<StepPlan> Scheduler::plan(TimeNs now) {
   Flight flight{.id = plan.id, .drafts = plan.drafts};
   flight.rows.reserve(plan.rows.size());
   for (const PlannedRow& row : plan.rows) {
-    flight.rows.push_back({row.slot, row.generation, row.feed, row.draws, row.fork_of.has_value()});
+    const Request& request = *slots_[row.slot.value()].owner;
+    flight.rows.push_back({.slot = row.slot,
+                           .generation = row.generation,
+                           .feed = row.feed,
+                           .draws = row.draws,
+                           .forks = row.fork_of.has_value(),
+                           .drafts_max = row.drafts_max,
+                           .grammar = request.matcher != nullptr});
   }
   ++next_step_;
   ++stats_.steps;
@@ -843,14 +857,103 @@ bool Scheduler::preempt_one() {
 
 // ---- settling -------------------------------------------------------------------------------
 
-SamplerPlan Scheduler::sampler_plan(StepId step) const {
+SamplerPlan Scheduler::sampler_plan(StepId step, const Clock& clock) {
   const auto flight = std::ranges::find(flights_, step, &Flight::id);
   GALLEY_ASSERT(flight != flights_.end());
   SamplerPlan plan{.id = step};
-  for (const FlightRow& row : flight->rows) {
-    plan.dead.push_back(owner(row.slot, row.generation) == nullptr);
+  plan.masks.resize(flight->rows.size());
+  for (std::size_t i = 0; i < flight->rows.size(); ++i) {
+    const FlightRow& row = flight->rows[i];
+    Request* request = owner(row.slot, row.generation);
+    if (request != nullptr && row.draws && row.grammar) {
+      auto masks = fill_masks(*request, step, row, clock);
+      if (masks) {
+        plan.masks[i] = *std::move(masks);
+      } else {
+        ++stats_.grammar_failures;
+        end(*request, {.error = std::move(masks).error()});
+        request = nullptr;
+      }
+    }
+    plan.dead.push_back(request == nullptr);
+  }
+  if (options_.defect == Defect::kMasksOfNeighbour || options_.defect == Defect::kTrustMasks) {
+    std::ranges::rotate(plan.masks, plan.masks.begin() + 1);
   }
   return plan;
+}
+
+bool Scheduler::draws_by_grammar(StepId step) const {
+  const auto flight = std::ranges::find(flights_, step, &Flight::id);
+  GALLEY_ASSERT(flight != flights_.end());
+  return std::ranges::any_of(flight->rows,
+                             [](const FlightRow& row) { return row.draws && row.grammar; });
+}
+
+// Walks the drafts that the step may verify, as far as they are allowed, and takes the walk back.
+// How many of them it does verify is the device's to know: never more.
+Result<RowMasks> Scheduler::fill_masks(Request& request,
+                                       StepId step,
+                                       const FlightRow& row,
+                                       const Clock& clock) {
+  Matcher& matcher = *request.matcher;
+  const std::size_t words = request.request->grammar->vocabulary().mask_words();
+  RowMasks out{.slot = row.slot, .generation = row.generation, .step = step, .words = words};
+  const auto drafts =
+      row.feed > 0
+          ? std::span<const TokenId>()
+          : std::span<const TokenId>(request.drafts)
+                .first(std::min(request.drafts.size(), static_cast<std::size_t>(row.drafts_max)));
+  std::size_t walked = 0;
+  while (true) {
+    std::span<const MaskWord> mask;  // empty: anything may come
+    if (matcher.unrestricted()) {
+      out.begins.push_back(RowMasks::kAnything);
+    } else {
+      out.begins.push_back(out.bits.size());
+      out.bits.resize(out.bits.size() + words);
+      const auto filled = std::span(out.bits).last(words);
+      const TimeNs begin = clock.now();
+      GALLEY_CHECK_OK(matcher.fill(filled));
+      ++stats_.masks;
+      request.slow_masks = clock.now() - begin > kSlowMask ? request.slow_masks + 1 : 0;
+      if (request.slow_masks >= kSlowMasksMax) {
+        return fail(Code::kInternal, "the answer's grammar takes too long to say what may come");
+      }
+      mask = filled;
+    }
+    if (walked == drafts.size()) {
+      break;
+    }
+    const TokenId draft = drafts[walked];
+    if (!mask.empty() && !allows(mask, draft)) {
+      ++stats_.drafts_forbidden;
+      break;
+    }
+    // Nothing is drawn behind the end.
+    if (std::ranges::find(request.generation().stop_ids, draft) !=
+        request.generation().stop_ids.end()) {
+      break;
+    }
+    GALLEY_CHECK_OK(matcher.accept(draft));
+    ++walked;
+  }
+  if (options_.defect != Defect::kKeepWalk) {
+    GALLEY_CHECK_OK(matcher.rollback(walked));
+  }
+  return out;
+}
+
+// By what was drawn, which is final.
+Result<void> Scheduler::advance_matcher(Request& request, const SettledRow& row) const {
+  if (request.matcher == nullptr) {
+    return {};
+  }
+  for (const TokenId token : row.tokens) {
+    GALLEY_CHECK_OK(request.matcher->accept(token));
+  }
+  request.drafts = row.next_drafts;
+  return {};
 }
 
 Result<void> Scheduler::settle(const StepResult& result) {
@@ -913,6 +1016,11 @@ Result<void> Scheduler::settle_row(Request& request,
                             "confidences for slot {} in step {}, where {} drafts are the most",
                             row.drafts_accepted, row.drafts_verified, confidences,
                             planned.slot.value(), settled_.value(), options_.drafts));
+  }
+  if (auto advanced = advance_matcher(request, row); !advanced) {
+    ++stats_.grammar_failures;
+    end(request, {.error = std::move(advanced).error()});
+    return {};
   }
   const std::int64_t answered = std::ssize(row.tokens);
   request.settled += planned.feed > 0 ? planned.feed : answered;
@@ -1093,6 +1201,7 @@ void Scheduler::take_back(Request& request) {
   }
   release_followers(request);
   request.flying.clear();
+  request.drafts.clear();
   request.has_drafts = false;
   request.confidences.clear();
   request.fed = request.settled = request.prefill_end = 0;

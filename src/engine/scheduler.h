@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/units.h"
 #include "cache/block_history.h"
@@ -92,6 +93,9 @@ struct SchedulerStats {
   std::int64_t drafts{};             // there were, for rows somebody wanted
   std::int64_t drafts_verified{};    // of these: the others were over the budget
   std::int64_t drafts_accepted{};
+  std::int64_t masks{};             // filled
+  std::int64_t drafts_forbidden{};  // by a grammar, of those that were to be verified
+  std::int64_t grammar_failures{};  // requests that ended for it
 };
 
 // Which requests run in the next step, and what they may use (spec runtime 1 and 2). It owns
@@ -125,8 +129,12 @@ class Scheduler {
   // The next step, counted as launched from here on. Nothing when no row can run before a launched
   // step is settled, or none is there.
   [[nodiscard]] std::optional<StepPlan> plan(TimeNs now);
-  // Of a launched step.
-  [[nodiscard]] SamplerPlan sampler_plan(StepId step) const;
+  // Of a launched step, before whose masks are filled every earlier one is settled. A request whose
+  // grammar fails, or takes too long on `clock`, ends with an error.
+  [[nodiscard]] SamplerPlan sampler_plan(StepId step, const Clock& clock);
+  // Whether a row of a launched step draws by a grammar: its sampler has to wait for what was drawn
+  // before.
+  [[nodiscard]] bool draws_by_grammar(StepId step) const;
   // The oldest launched step's results. Error kInternal: the device broke the protocol.
   [[nodiscard]] Result<void> settle(const StepResult& result);
   // Gives back what no launched step uses any more. The one place where that happens. True when
@@ -174,6 +182,8 @@ class Scheduler {
     std::int64_t feed{};
     bool draws{};
     bool forks{};
+    int drafts_max{};
+    bool grammar{};  // of its request
   };
   struct Flight {
     StepId id;
@@ -237,6 +247,11 @@ class Scheduler {
                                         const FlightRow& planned,
                                         const SettledRow& row);
   void publish(Request& request, std::int64_t tokens);
+  [[nodiscard]] Result<RowMasks> fill_masks(Request& request,
+                                            StepId step,
+                                            const FlightRow& row,
+                                            const Clock& clock);
+  [[nodiscard]] Result<void> advance_matcher(Request& request, const SettledRow& row) const;
   [[nodiscard]] Request* owner(SlotId slot, std::uint32_t generation) const;
   [[nodiscard]] std::size_t growth_blocks() const;
   [[nodiscard]] Tenant& tenant_of(const Request& request);

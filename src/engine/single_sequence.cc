@@ -27,11 +27,18 @@ std::string describe(const model::ModelPlan& plan, const std::string& name) {
 // works on it.
 class SingleSequenceSource::Job {
  public:
-  Job(recipe::Generation generation, recipe::TokenSink& sink, Seed seed)
-      : generation_(std::move(generation)), seed_(seed), sink_(sink) {}
+  Job(recipe::Generation generation,
+      recipe::TokenSink& sink,
+      Seed seed,
+      std::shared_ptr<const Grammar> grammar)
+      : generation_(std::move(generation)),
+        seed_(seed),
+        sink_(sink),
+        grammar_(std::move(grammar)) {}
 
   [[nodiscard]] const recipe::Generation& generation() const { return generation_; }
   [[nodiscard]] Seed seed() const { return seed_; }
+  [[nodiscard]] const std::shared_ptr<const Grammar>& grammar() const { return grammar_; }
 
   // Calls the sink unless the request was cancelled; false when it was.
   template <class F>
@@ -64,6 +71,7 @@ class SingleSequenceSource::Job {
   const recipe::Generation generation_;
   const Seed seed_;
   recipe::TokenSink& sink_;
+  const std::shared_ptr<const Grammar> grammar_;  // or null
   Mutex mutex_;
   bool cancelled_ GALLEY_GUARDED_BY(mutex_) = false;
 };
@@ -91,7 +99,8 @@ class SingleSequenceSource::Run {
         job_(job),
         generation_(job.generation()),
         sequence_(network_.new_sequence()),
-        drafting_(source.options_.drafts && network_.plan().draft_stages > 0) {}
+        drafting_(source.options_.drafts && network_.plan().draft_stages > 0),
+        matcher_(job.grammar() == nullptr ? nullptr : Matcher::begin(job.grammar())) {}
 
   void run() {
     const auto prompt = static_cast<std::int64_t>(generation_.prompt.size());
@@ -272,7 +281,16 @@ class SingleSequenceSource::Run {
     const Draw where{.seed = job_.seed(),
                      .choice = generation_.choice,
                      .position = std::ssize(generation_.prompt) + answer_tokens_};
-    auto sampled = sample(logits, generation_.sampling, counts_, where);
+    std::span<const MaskWord> mask;
+    if (matcher_ != nullptr && !matcher_->unrestricted()) {
+      mask_.resize(job_.grammar()->vocabulary().mask_words());
+      if (auto filled = matcher_->fill(mask_); !filled) {
+        settled.error = std::move(filled).error();
+        return std::nullopt;
+      }
+      mask = mask_;
+    }
+    auto sampled = sample(logits, generation_.sampling, counts_, where, mask);
     if (!sampled) {
       settled.error = std::move(sampled).error();
       return std::nullopt;
@@ -281,6 +299,12 @@ class SingleSequenceSource::Run {
     if (std::ranges::find(generation_.stop_ids, sampled->token) != generation_.stop_ids.end()) {
       settled.finish = recipe::SourceFinish::kStop;
       return std::nullopt;
+    }
+    if (matcher_ != nullptr) {
+      if (auto accepted = matcher_->accept(sampled->token); !accepted) {
+        settled.error = std::move(accepted).error();
+        return std::nullopt;
+      }
     }
     settled.ids.push_back(sampled->token);
     if (generation_.sampling.logprobs) {
@@ -319,6 +343,8 @@ class SingleSequenceSource::Run {
   const recipe::Generation& generation_;
   const std::unique_ptr<model::Sequence> sequence_;
   const bool drafting_;
+  const std::unique_ptr<Matcher> matcher_;  // or null
+  std::vector<MaskWord> mask_;
   TokenCounts counts_;
   std::int64_t answer_tokens_ = 0;
   std::int64_t window_begin_ = 0;  // after a hit
@@ -350,7 +376,8 @@ SingleSequenceSource::SingleSequenceSource(std::unique_ptr<model::Network> netwo
       context_tokens_(options_.context_tokens > 0
                           ? std::min(options_.context_tokens, network_->plan().config.positions_max)
                           : network_->plan().config.positions_max),
-      description_(describe(network_->plan(), options_.name)) {
+      description_(describe(network_->plan(), options_.name)),
+      grammars_(tokenizer_) {
   thread_.post([this] { work(); });
 }
 
@@ -366,6 +393,7 @@ Result<std::unique_ptr<recipe::ActiveGeneration>> SingleSequenceSource::start(
     recipe::Generation generation, recipe::TokenSink& sink) {
   GALLEY_CHECK_OK(check_generation(
       generation, static_cast<std::size_t>(network_->plan().config.vocabulary), context_tokens_));
+  GALLEY_TRY(auto grammar, grammars_.grammar_of(generation));
   std::shared_ptr<Job> job;
   {
     const MutexLock lock(mutex_);
@@ -376,11 +404,16 @@ Result<std::unique_ptr<recipe::ActiveGeneration>> SingleSequenceSource::start(
     const RandomBlock unasked = random_block(options_.seed, 0, started_++);
     const Seed seed(generation.sampling.seed ? static_cast<std::uint64_t>(*generation.sampling.seed)
                                              : std::uint64_t{unasked[1]} << 32U | unasked[0]);
-    job = std::make_shared<Job>(std::move(generation), sink, seed);
+    job = std::make_shared<Job>(std::move(generation), sink, seed, std::move(grammar));
     waiting_.push_back(job);
   }
   changed_.notify_all();
   return std::make_unique<Handle>(*this, std::move(job));
+}
+
+Result<void> SingleSequenceSource::prepare(recipe::Generation& generation) {
+  GALLEY_TRY(generation.prepared, grammars_.grammar_of(generation));
+  return {};
 }
 
 SingleSequenceStats SingleSequenceSource::stats() const {

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/serial_executor.h"
 #include "engine/calibration.h"
+#include "engine/grammar_compiler.h"
 #include "model/network.h"
 #include "recipe/token_source.h"
 #include "recipe/tokenizer.h"
@@ -67,6 +68,7 @@ class SingleSequenceSource final : public recipe::TokenSource {
 
   Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
                                                           recipe::TokenSink& sink) override;
+  Result<void> prepare(recipe::Generation& generation) override;
   [[nodiscard]] bool ready() const override { return true; }
   [[nodiscard]] std::string_view description() const override { return description_; }
 
@@ -97,6 +99,7 @@ class SingleSequenceSource final : public recipe::TokenSource {
   const SingleSequenceOptions options_;
   const std::int64_t context_tokens_;
   const std::string description_;
+  GrammarCompiler grammars_;
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/units.h"
 #include "cache/prefix_cache.h"
 #include "cache/state_store.h"
+#include "engine/grammar.h"
 #include "recipe/request.h"
 #include "recipe/token_source.h"
 
@@ -30,6 +32,7 @@ using SlotId = Id<struct SlotTag, std::uint32_t>;
 struct EngineRequest {
   recipe::Generation generation;
   Seed seed;
+  std::shared_ptr<const Grammar> grammar;  // of its answer, or null
 };
 
 // A slot gets a request. Positions below `begin` are not fed: their compressed rows are in the
@@ -71,10 +74,50 @@ struct StepPlan {
   bool drafts{};                     // its sampler drafts for the step behind it
 };
 
+// What a row may draw, for one step of one request: its grammar after the tokens settled so far,
+// and then after each of the drafts that the step verifies, until one of them is not allowed.
+// Whoever draws checks whose masks these are: those of another request or step would let a wrong
+// token by.
+struct RowMasks {
+  SlotId slot;
+  std::uint32_t generation{};
+  StepId step;
+  std::size_t words{};  // of one mask
+  // Where the mask begins in `bits` of the token behind the settled ones, behind the first draft,
+  // ...
+  std::vector<std::size_t> begins;
+  std::vector<MaskWord> bits;
+  static constexpr std::size_t kAnything = ~std::size_t{0};  // a beginning: there is no mask
+
+  [[nodiscard]] bool is_of(SlotId the_slot, std::uint32_t the_generation, StepId the_step) const {
+    return slot == the_slot && generation == the_generation && step == the_step;
+  }
+  // Empty: anything may come. `position` is one of those it has.
+  [[nodiscard]] std::span<const MaskWord> at(std::size_t position) const {
+    const std::size_t begin = begins[position];
+    return begin == kAnything ? std::span<const MaskWord>() : std::span(bits).subspan(begin, words);
+  }
+};
+
+// Whether `masks` are those that a row of `request` draws by in `step`. Error kInternal: the row
+// must not be sampled.
+[[nodiscard]] inline Result<void> check_masks(const EngineRequest& request,
+                                              const PlannedRow& row,
+                                              StepId step,
+                                              const std::optional<RowMasks>& masks) {
+  const bool right = masks ? masks->is_of(row.slot, row.generation, step) : !request.grammar;
+  if (!right) {
+    return fail(Code::kInternal, "the masks of a step are not those of the row that draws");
+  }
+  return {};
+}
+
 // Made from settled state only.
 struct SamplerPlan {
   StepId id;
   std::vector<bool> dead;  // one a row: nobody wants what it draws
+  // One a row; nothing for a request without grammar, and for a row that draws nothing.
+  std::vector<std::optional<RowMasks>> masks;
 };
 
 struct SettledRow {
@@ -96,7 +139,8 @@ struct SettledRow {
   // Of the last end of a block that the row passed, if windows still reach back to there and were
   // whole: not of positions that only rebuild them.
   std::shared_ptr<const cache::State> state;
-  std::int64_t state_end{};  // position
+  std::int64_t state_end{};          // position
+  std::vector<TokenId> next_drafts;  // those drafts, of a request with a grammar
 };
 
 struct StepResult {

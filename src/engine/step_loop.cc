@@ -31,7 +31,11 @@ Result<bool> StepLoop::turn() {
   }
   device_.launch_forward(*std::move(plan));
   device_.set_launching(false);
-  if (mode_.split && defect_ != Defect::kSamplerBeforeSettle) {
+  // Masks are made from what was drawn before, so such a step is never launched whole.
+  const bool waits = mode_.split
+                         ? defect_ != Defect::kSamplerBeforeSettle
+                         : defect_ != Defect::kMasksBeforeSettle && scheduler_.draws_by_grammar(id);
+  if (waits) {
     GALLEY_CHECK_OK(settle_down_to(0));
   }
   launch_sampler(id);
@@ -41,7 +45,7 @@ Result<bool> StepLoop::turn() {
 }
 
 void StepLoop::launch_sampler(StepId step) {
-  device_.launch_sampler(scheduler_.sampler_plan(step));
+  device_.launch_sampler(scheduler_.sampler_plan(step, clock_));
   launched_.push_back(step);
 }
 

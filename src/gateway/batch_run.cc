@@ -136,6 +136,11 @@ class Run {
     auto prepared = request.body
                         ? context_.codec.prepare(request.protocol, *request.body)
                         : Result<Prepared>(std::unexpected(std::move(request.body).error()));
+    if (prepared) {
+      if (auto ready = context_.source.prepare(prepared->generation); !ready) {
+        prepared = std::unexpected(std::move(ready).error());
+      }
+    }
     return {.entry = &entry, .protocol = request.protocol, .prepared = std::move(prepared)};
   }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "recipe/answer_grammar.h"
 #include "recipe/control.h"
 #include "recipe/limits.h"
 #include "recipe/prompt.h"
@@ -26,22 +27,11 @@ Result<void> refuse_unsupported(const recipe::Request& request, bool keeps, bool
   return {};
 }
 
-// What is understood and not enforced. Before the other notes: a client relies on these.
-void note_unenforced(recipe::Request& request, bool keeps) {
+// What is understood and has no effect here. Before the other notes: a client relies on it.
+void note_ineffective(recipe::Request& request, bool keeps) {
   std::vector<std::string> notes;
   if (request.store && !keeps) {
     notes.emplace_back("`store: true` has no effect: this server keeps no responses");
-  }
-  if (request.conversation.has_tools()) {
-    if (std::ranges::any_of(request.conversation.tools,
-                            [](const recipe::Tool& tool) { return tool.strict == true; })) {
-      notes.emplace_back("`strict` of tools is not enforced: arguments may not fit their schema");
-    }
-    if (!request.parallel_tool_calls) {
-      notes.emplace_back(request.protocol == recipe::Protocol::kMessages
-                             ? "`disable_parallel_tool_use` is not enforced"
-                             : "`parallel_tool_calls: false` is not enforced");
-    }
   }
   request.notes.insert(request.notes.begin(), notes.begin(), notes.end());
   request.notes.resize(std::min(request.notes.size(), recipe::kNoteCountMax));
@@ -118,7 +108,7 @@ Result<Prepared> Codec::prepare(recipe::Protocol protocol,
     GALLEY_CHECK_OK(check_completion(*request.completion, version));
   }
   GALLEY_CHECK_OK(refuse_unsupported(request, options_.keeps_responses, has_earlier));
-  note_unenforced(request, options_.keeps_responses);
+  note_ineffective(request, options_.keeps_responses);
   recipe::Prompt prompt = recipe::render(request);
 
   Prepared prepared;
@@ -132,6 +122,8 @@ Result<Prepared> Codec::prepare(recipe::Protocol protocol,
   prepared.generation.has_tools = request.conversation.has_tools();
   prepared.generation.sampling = request.sampling;
   prepared.generation.constraint = request.constraint;
+  GALLEY_TRY(prepared.generation.grammar,
+             recipe::answer_grammar(request, version.controls, *tokenizer_));
   prepared.generation.stop_ids = recipe::stop_ids(request, version.controls, *tokenizer_);
   prepared.request = std::move(request);
   return prepared;

@@ -64,48 +64,41 @@ TEST(Codec, PassesOnImagesAndBiases) {
   EXPECT_EQ(prepared->generation.sampling.logit_bias.size(), 1U);
 }
 
-TEST(Codec, SaysWhatIsNotEnforced) {
-  const auto notes = [](std::string_view strict, std::string_view more) {
-    return prepare(chat_body(
-                       R"(, "tools": [{"type": "function", "function": {"name": "f", "strict": )" +
-                       std::string(strict) +
-                       R"(, "parameters": {"type": "object", "properties": {}, "required": [], )"
-                       R"("additionalProperties": false}}}])" +
-                       std::string(more)))
-        .value()
-        .request.notes;
-  };
-  const std::string strict =
-      "`strict` of tools is not enforced: arguments may not fit their schema";
-  const std::string parallel = "`parallel_tool_calls: false` is not enforced";
-  using Notes = std::vector<std::string>;
-  EXPECT_EQ(notes("false", ""), Notes{});
-  EXPECT_EQ(notes("true", ""), Notes{strict});
-  EXPECT_EQ(notes("null", R"(, "parallel_tool_calls": true)"), Notes{});
-  EXPECT_EQ(notes("null", R"(, "parallel_tool_calls": false)"), Notes{parallel});
-  EXPECT_EQ(notes("true", R"(, "parallel_tool_calls": false, "store": true)"),
-            (Notes{strict, parallel, "`store` is ignored"}));
-  EXPECT_EQ(notes("true", R"(, "parallel_tool_calls": false, "tool_choice": "none")"), Notes{});
-  EXPECT_EQ(prepare(chat_body(R"(, "parallel_tool_calls": false)")).value().request.notes,
-            Notes{});  // no calls at all
+TEST(Codec, WhatIsEnforcedNeedsNoNote) {
+  const auto prepared = prepare(chat_body(
+      R"(, "parallel_tool_calls": false, "tools": [{"type": "function", "function": {"name": "f",)"
+      R"( "strict": true, "parameters": {"type": "object", "properties": {}, "required": [], )"
+      R"("additionalProperties": false}}}])"));
+  ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
+  EXPECT_EQ(prepared->request.notes, std::vector<std::string>{});
+  const recipe::AnswerGrammar& grammar = prepared->generation.grammar;
+  EXPECT_EQ(grammar.kind, recipe::AnswerGrammar::Kind::kLark);
+  EXPECT_EQ(grammar.trigger, tokens_of("｜DSML｜"));
+  EXPECT_EQ(prepare(chat_body())->generation.grammar.kind, recipe::AnswerGrammar::Kind::kNone);
 }
 
-TEST(Codec, WhatIsNotEnforcedComesFirstWithinTheBoundOfNotes) {
-  std::string more =
-      R"(, "parallel_tool_calls": false, "tools": [{"type": "function", )"
-      R"("function": {"name": "f", "strict": true, "parameters": {"type": "object", )"
-      R"("properties": {}, "required": [], "additionalProperties": false}}}])";
+TEST(Codec, RefusesASchemaThatCannotBeEnforced) {
+  const auto prepared = prepare(chat_body(
+      R"(, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": )"
+      R"({"type": "array", "contains": {"type": "null"}}}})"));
+  ASSERT_FALSE(prepared.has_value());
+  EXPECT_EQ(prepared.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(prepared.error().where, "response_format.contains");
+  EXPECT_EQ(prepared.error().what, "Invalid json schema: `contains` cannot be enforced");
+}
+
+TEST(Codec, WhatHasNoEffectComesFirstWithinTheBoundOfNotes) {
+  std::string body = R"({"model": "DeepSeek-V4.1-Flash", "input": "x", "store": true)";
   for (std::size_t i = 0; i < recipe::kNoteCountMax; ++i) {
-    more += fmt::format(R"(, "x{}": 1)", i);
+    body += fmt::format(R"(, "x{}": 1)", i);
   }
-  const auto prepared = prepare(chat_body(more));
+  const auto codec = Codec::create(small_tokenizer(), {}, 2000);
+  const auto prepared = (*codec)->prepare(recipe::Protocol::kResponses, body + "}");
   ASSERT_TRUE(prepared.has_value()) << to_string(prepared.error());
   const std::vector<std::string>& notes = prepared->request.notes;
   ASSERT_EQ(notes.size(), recipe::kNoteCountMax);
-  EXPECT_TRUE(notes[0].starts_with("`strict` of tools"));
-  EXPECT_EQ(notes[1], "`parallel_tool_calls: false` is not enforced");
-  EXPECT_EQ(notes[2], "`x0` is ignored");
-  EXPECT_EQ(notes.back(), "`x29` is ignored");
+  EXPECT_TRUE(notes[0].starts_with("`store: true` has no effect")) << notes[0];
+  EXPECT_EQ(notes[1], "`x0` is ignored");
 }
 
 TEST(Codec, NeedsAModelName) {

@@ -31,6 +31,7 @@ struct Mutation {
   Defect defect{};
   int ring_rows_less = 0;
   engine::LaunchMode launch;
+  bool grammars = false;
 };
 
 constexpr std::array kMutations{
@@ -52,6 +53,14 @@ constexpr std::array kMutations{
     Mutation{.name = "fetches go on into freed blocks", .defect = Defect::kFetchIntoFreed},
     Mutation{.name = "promises are waited for without a limit", .defect = Defect::kWaitForFetch},
     Mutation{.name = "fetched blocks are written again", .defect = Defect::kRewriteFetched},
+    Mutation{.name = "masks before settling",
+             .defect = Defect::kMasksBeforeSettle,
+             .launch = {.split = false, .depth = 2},
+             .grammars = true},
+    Mutation{.name = "the walk over drafts stays", .defect = Defect::kKeepWalk, .grammars = true},
+    Mutation{.name = "another row's masks", .defect = Defect::kMasksOfNeighbour, .grammars = true},
+    Mutation{
+        .name = "another row's masks, unchecked", .defect = Defect::kTrustMasks, .grammars = true},
 };
 
 double jain(const std::vector<double>& shares) {
@@ -66,11 +75,16 @@ double jain(const std::vector<double>& shares) {
 
 }  // namespace
 
-SweepResult sweep_engines(std::uint64_t first_seed, std::int64_t worlds, std::int64_t rows_each) {
+namespace {
+
+SweepResult sweep(std::uint64_t first_seed,
+                  std::int64_t worlds,
+                  std::int64_t rows_each,
+                  EngineWorldOptions (*world)(Seed, std::int64_t)) {
   SweepResult out{.worlds = worlds};
   for (std::uint64_t seed = first_seed; seed < first_seed + static_cast<std::uint64_t>(worlds);
        ++seed) {
-    const EngineReport report = run_engine_world(random_engine_world(Seed(seed), rows_each));
+    const EngineReport report = run_engine_world(world(Seed(seed), rows_each));
     out.rows += report.rows;
     out.requests += report.requests;
     out.preemptions += report.scheduler.preemptions;
@@ -79,6 +93,8 @@ SweepResult sweep_engines(std::uint64_t first_seed, std::int64_t worlds, std::in
     out.forks += report.scheduler.forks;
     out.drafts += report.scheduler.drafts;
     out.drafts_verified += report.scheduler.drafts_verified;
+    out.masks += report.scheduler.masks;
+    out.drafts_forbidden += report.scheduler.drafts_forbidden;
     if (report.violations.count() > 0) {
       ++out.failed;
       if (!out.first_failed) {
@@ -90,13 +106,24 @@ SweepResult sweep_engines(std::uint64_t first_seed, std::int64_t worlds, std::in
   return out;
 }
 
+}  // namespace
+
+SweepResult sweep_engines(std::uint64_t first_seed, std::int64_t worlds, std::int64_t rows_each) {
+  return sweep(first_seed, worlds, rows_each, random_engine_world);
+}
+
+SweepResult sweep_grammars(std::uint64_t first_seed, std::int64_t worlds, std::int64_t rows_each) {
+  return sweep(first_seed, worlds, rows_each, random_grammar_world);
+}
+
 std::vector<MutationResult> try_engine_mutations() {
   constexpr std::int64_t kRowsEach = 1000;
   std::vector<MutationResult> out;
   for (const Mutation& mutation : kMutations) {
     MutationResult result{.name = mutation.name};
     for (std::uint64_t seed = 1; !result.caught && result.rows < kMutationRowsMax; ++seed) {
-      EngineWorldOptions world = random_engine_world(Seed(seed), kRowsEach);
+      EngineWorldOptions world = mutation.grammars ? random_grammar_world(Seed(seed), kRowsEach)
+                                                   : random_engine_world(Seed(seed), kRowsEach);
       world.defect = mutation.defect;
       world.launch = mutation.launch;
       world.device.failures = 1000;  // of 65,536 rows

@@ -26,15 +26,22 @@ struct SweepResult {
   std::int64_t forks{};
   std::int64_t drafts{};
   std::int64_t drafts_verified{};  // the others were over a budget
-  std::int64_t failed{};           // worlds with a violation
+  std::int64_t masks{};
+  std::int64_t drafts_forbidden{};  // by a grammar
+  std::int64_t failed{};            // worlds with a violation
   std::optional<Seed> first_failed;
   std::vector<std::string> violations;  // of that one
 };
 [[nodiscard]] SweepResult sweep_engines(std::uint64_t first_seed,
                                         std::int64_t worlds,
                                         std::int64_t rows_each);
+// T10.1: the same, most answers with a grammar. That each is the oracle's, which is drawn token
+// after token from masked laws, says that each is legal, too.
+[[nodiscard]] SweepResult sweep_grammars(std::uint64_t first_seed,
+                                         std::int64_t worlds,
+                                         std::int64_t rows_each);
 
-// T1.2: a deliberate defect, on random machines until it is seen.
+// T1.2, T10.4: a deliberate defect, on random machines until it is seen.
 struct MutationResult {
   std::string_view name;
   bool caught{};

@@ -34,9 +34,25 @@ TEST(EngineGates, TinyPoolsNeverDeadlock) {
   EXPECT_GT(result.preemptions, 100);
 }
 
+TEST(EngineGates, T10_1EveryAnswerIsInItsGrammar) {
+  const SweepResult result = sweep_grammars(2'000'000, 100, 2000);
+  expect_no_violation(result);
+  EXPECT_GE(result.requests, 5000);
+  EXPECT_GT(result.preemptions, 100);
+  EXPECT_GT(result.forks, 50);
+  EXPECT_GT(result.masks, result.rows / 2);
+  // Some drafts are right, and many are not allowed.
+  EXPECT_GT(result.drafts_forbidden, 1000);
+  EXPECT_GT(result.drafts_verified, 1000);
+}
+
 TEST(EngineGates, EveryMutationIsCaught) {
   for (const MutationResult& one : try_engine_mutations()) {
     EXPECT_TRUE(one.caught) << one.name << " was not seen in " << one.rows << " rows";
+    // By the check of whose masks they are, before a wrong token is drawn.
+    if (one.name == "another row's masks") {
+      EXPECT_NE(one.seen_as.find("not those of the row"), std::string::npos) << one.seen_as;
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/virtual_loop.h"
 #include "cache/block_key.h"
+#include "plan/grammar_pool.h"
 
 namespace galley::plan {
 namespace {
@@ -26,7 +27,8 @@ class EngineWorld {
   explicit EngineWorld(const EngineWorldOptions& options)
       : options_(options),
         random_(options.seed, 1),
-        model_(options.seed, kVocabulary, options.load.stop_every),
+        vocabulary_(options.load.grammars > 0 ? kGrammarVocabulary : kVocabulary),
+        model_(options.seed, vocabulary_, options.load.stop_every),
         scheduler_(with_defect(options)),
         device_(device_options(options),
                 model_,
@@ -94,10 +96,11 @@ class EngineWorld {
     out.drafts = options.scheduler.drafts;
     out.split = options.launch.split;
     out.keep_tokens = options.scheduler.hit.keep_tokens;
+    out.trusts_masks = options.defect == engine::Defect::kTrustMasks;
     return out;
   }
 
-  TokenId any_token() { return 1 + static_cast<TokenId>(random_.next_below(kVocabulary - 1)); }
+  TokenId any_token() { return 1 + static_cast<TokenId>(random_.next_below(vocabulary_ - 1)); }
   bool chance(unsigned of_256) { return random_.next_below(256) < of_256; }
 
   void bring_requests() {
@@ -146,6 +149,9 @@ class EngineWorld {
                              static_cast<std::uint64_t>(options_.load.answer_max)));
     out.stop_ids = {HashModel::kStop};
     out.tenant = std::to_string(tenant);
+    if (options_.load.grammars > 0 && chance(options_.load.grammars)) {
+      out.prepared = grammar_pool()[random_.next_below(grammar_pool().size())];
+    }
     if (chance(options_.load.deadlines)) {
       out.deadline = loop_.now() + random_wait();
     }
@@ -177,7 +183,8 @@ class EngineWorld {
   }
 
   void submit(recipe::Generation generation) {
-    Live live{.expected = model_.answer(generation.prompt, generation.max_tokens),
+    auto grammar = std::dynamic_pointer_cast<const engine::Grammar>(generation.prepared);
+    Live live{.expected = model_.answer(generation.prompt, generation.max_tokens, grammar),
               .tenant = std::stoi(generation.tenant),
               .priority = any_priority(),
               .prompt = std::ssize(generation.prompt),
@@ -186,6 +193,7 @@ class EngineWorld {
     const cache::BlockKey root = cache::root_key({.salt = generation.tenant});
     auto request = std::make_shared<engine::EngineRequest>();
     request->generation = std::move(generation);
+    request->grammar = std::move(grammar);
     auto id = scheduler_.submit(std::move(request), root, live.priority, loop_.now());
     if (!id) {
       report_.violations.add("refused: " + to_string(id.error()));
@@ -329,6 +337,7 @@ class EngineWorld {
   EngineReport report_;
   VirtualLoop loop_;
   Random random_;
+  const TokenId vocabulary_;
   HashModel model_;
   engine::Scheduler scheduler_;
   HashDevice device_;
@@ -387,6 +396,14 @@ EngineWorldOptions random_engine_world(Seed seed, std::int64_t rows) {
                .damages = static_cast<unsigned>(random.next_below(8))};
   out.scheduler.fetch = {.wait_max = std::chrono::milliseconds(1 + random.next_below(100)),
                          .quiet_max = std::chrono::milliseconds(1 + random.next_below(20))};
+  return out;
+}
+
+EngineWorldOptions random_grammar_world(Seed seed, std::int64_t rows) {
+  EngineWorldOptions out = random_engine_world(seed, rows);
+  out.load.grammars = 220;
+  // Answers of many lengths, so that grammars come to their ends.
+  out.load.stop_every = 24;
   return out;
 }
 

@@ -34,6 +34,7 @@ struct EngineLoad {
   unsigned cancels = 10;     // of 256 requests, at a random time
   unsigned deadlines = 8;    // likewise
   unsigned preemptions = 4;  // of 256 turns: one running request is preempted
+  unsigned grammars = 0;     // of 256 requests have one of grammar_pool()'s
 };
 
 struct EngineWorldOptions {
@@ -73,5 +74,8 @@ struct EngineReport {
 
 // The scheduler and loop of a random small machine: few blocks and slots, any way to launch.
 [[nodiscard]] EngineWorldOptions random_engine_world(Seed seed, std::int64_t rows);
+
+// The same, and most answers have a grammar (spec runtime T10.1).
+[[nodiscard]] EngineWorldOptions random_grammar_world(Seed seed, std::int64_t rows);
 
 }  // namespace galley::plan

@@ -29,6 +29,22 @@ TokenId HashModel::next(std::uint64_t prefix) const {
   return 1 + static_cast<TokenId>((h >> 32U) % (vocabulary_ - 1));
 }
 
+TokenId HashModel::next(std::uint64_t prefix, std::span<const engine::MaskWord> mask) const {
+  TokenId best = next(prefix);
+  if (mask.empty() || engine::allows(mask, best)) {
+    return best;
+  }
+  std::uint64_t highest = 0;
+  for (TokenId token = 0; token < vocabulary_; ++token) {
+    const std::uint64_t score = mix(prefix, std::uint64_t{token} + 16);
+    if (engine::allows(mask, token) && score >= highest) {
+      highest = score;
+      best = token;
+    }
+  }
+  return best;
+}
+
 TokenId HashModel::draft(std::uint64_t prefix, unsigned errors) const {
   const TokenId right = next(prefix);
   return mix(prefix, 1) % 256 < errors ? (right + 1) % vocabulary_ : right;
@@ -40,17 +56,27 @@ float HashModel::confidence(std::uint64_t prefix, bool right) const {
 }
 
 HashModel::Answer HashModel::answer(std::span<const TokenId> prompt,
-                                    std::int64_t max_tokens) const {
+                                    std::int64_t max_tokens,
+                                    const std::shared_ptr<const engine::Grammar>& grammar) const {
+  const auto matcher = grammar == nullptr ? nullptr : engine::Matcher::begin(grammar);
+  std::vector<engine::MaskWord> mask;
   std::uint64_t prefix = start();
   for (const TokenId token : prompt) {
     prefix = extend(prefix, token);
   }
   Answer out{.finish = recipe::SourceFinish::kLength};
   while (std::ssize(out.tokens) < max_tokens) {
-    const TokenId token = next(prefix);
+    if (matcher != nullptr) {
+      mask.resize(grammar->vocabulary().mask_words());
+      GALLEY_ASSERT(matcher->fill(mask).has_value());
+    }
+    const TokenId token = next(prefix, mask);
     if (token == kStop) {
       out.finish = recipe::SourceFinish::kStop;
       break;
+    }
+    if (matcher != nullptr) {
+      GALLEY_ASSERT(matcher->accept(token).has_value());
     }
     out.tokens.push_back(token);
     prefix = extend(prefix, token);
@@ -423,8 +449,15 @@ void HashDevice::sample(Step& step, const engine::SamplerPlan& plan) {
         settled.error = Error{.code = Code::kUnavailable, .what = "a row failed"};
       } else if (plan.dead[i]) {
         slot.done = true;
+      } else if (const auto theirs =
+                     row.draws && !options_.trusts_masks
+                         ? engine::check_masks(*slot.request, row, plan.id, plan.masks[i])
+                         : Result<void>();
+                 !theirs) {
+        settled.error = theirs.error();
+        slot.done = true;
       } else if (row.draws) {
-        settled = draw(slot, row, step.plan.drafts);
+        settled = draw(slot, row, step.plan.drafts, plan.masks[i]);
       }
       if (options_.states && !slot.failed && !plan.dead[i] && !row.fork_of) {
         save(slot, row, settled);
@@ -450,12 +483,22 @@ void HashDevice::save(const Slot& slot, const PlannedRow& row, SettledRow& settl
   settled.state_end = end;
 }
 
-SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row, bool drafts) {
+SettledRow HashDevice::draw(Slot& slot,
+                            const PlannedRow& row,
+                            bool drafts,
+                            const std::optional<engine::RowMasks>& masks) {
   SettledRow out{.slot = row.slot, .generation = row.generation};
   const std::int64_t verified = row.feed > 0 ? 0 : slot.verified;
   const std::int64_t first = row.feed > 0 ? slot.length - 1 : slot.length;
   for (std::int64_t i = 0; i <= verified; ++i) {
-    const TokenId token = model_.next(slot.hashes[static_cast<std::size_t>(first + i)]);
+    const auto place = static_cast<std::size_t>(i);
+    if (masks && place >= masks->begins.size()) {
+      violations_.add(fmt::format("there is no mask for position {}", i));
+      break;
+    }
+    const TokenId token =
+        model_.next(slot.hashes[static_cast<std::size_t>(first + i)],
+                    masks ? masks->at(place) : std::span<const engine::MaskWord>());
     if (token == HashModel::kStop) {
       out.finish = recipe::SourceFinish::kStop;
       break;
@@ -484,6 +527,9 @@ SettledRow HashDevice::draw(Slot& slot, const PlannedRow& row, bool drafts) {
         model_.extend(slot.hashes[static_cast<std::size_t>(slot.length - 1)], slot.tokens.back());
     for (int i = 0; i < options_.drafts; ++i) {
       slot.drafts.push_back(model_.draft(prefix, options_.draft_errors));
+      if (slot.request->grammar != nullptr) {
+        out.next_drafts.push_back(slot.drafts.back());
+      }
       if (options_.confidences) {
         slot.confidences.push_back(
             model_.confidence(prefix, slot.drafts.back() == model_.next(prefix)));

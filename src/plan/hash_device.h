@@ -34,6 +34,8 @@ class HashModel {
   }
   // kStop once in `stop_every` tokens.
   [[nodiscard]] TokenId next(std::uint64_t prefix) const;
+  // The same token where `mask` allows it, else one that it allows. Empty: all are allowed.
+  [[nodiscard]] TokenId next(std::uint64_t prefix, std::span<const engine::MaskWord> mask) const;
   // A guess of it that is wrong in `errors` of 256 cases.
   [[nodiscard]] TokenId draft(std::uint64_t prefix, unsigned errors) const;
 
@@ -44,8 +46,10 @@ class HashModel {
     std::vector<TokenId> tokens;
     recipe::SourceFinish finish{};
   };
-  // The oracle: token after token, alone.
-  [[nodiscard]] Answer answer(std::span<const TokenId> prompt, std::int64_t max_tokens) const;
+  // The oracle: token after token, alone. `grammar`: of the answer, or null.
+  [[nodiscard]] Answer answer(std::span<const TokenId> prompt,
+                              std::int64_t max_tokens,
+                              const std::shared_ptr<const engine::Grammar>& grammar) const;
 
  private:
   static std::uint64_t mix(std::uint64_t a, std::uint64_t b);
@@ -71,7 +75,8 @@ struct HashDeviceOptions {
   Duration step_max{};
   Duration token{};  // more for each token that a forward may have to feed
   double sampler_share = 0.1;
-  bool split = true;  // samplers are launched when every earlier step is settled
+  bool split = true;          // samplers are launched when every earlier step is settled
+  bool trusts_masks = false;  // a defect: it does not look whose masks it was given
 };
 
 // What was found wrong, in words; the first few.
@@ -144,7 +149,10 @@ class HashDevice final : public engine::StepDevice {
   void check_blocks(const Slot& slot, std::int64_t end);
   void check_window(const Slot& slot, std::int64_t position);
   void sample(Step& step, const engine::SamplerPlan& plan);
-  [[nodiscard]] engine::SettledRow draw(Slot& slot, const engine::PlannedRow& row, bool drafts);
+  [[nodiscard]] engine::SettledRow draw(Slot& slot,
+                                        const engine::PlannedRow& row,
+                                        bool drafts,
+                                        const std::optional<engine::RowMasks>& masks);
   [[nodiscard]] std::uint64_t* cell(const Slot& slot, std::int64_t position);
 
   const HashDeviceOptions options_;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "recipe/guided.h"
 #include "recipe/limits.h"
 #include "recipe/names.h"
 
@@ -36,6 +37,9 @@ class Reader {
     GALLEY_CHECK_OK(read_sampling(out));
     GALLEY_CHECK_OK(read_stream(out));
     GALLEY_CHECK_OK(read_response_format(out));
+    if (galley_) {
+      GALLEY_TRY(out.guided, read_guided(body_, notes_));
+    }
     GALLEY_CHECK_OK(read_tools(out));
     GALLEY_CHECK_OK(read_tool_choice(out));
     GALLEY_TRY(out.effort, read_effort(body_, "reasoning_effort"));

@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "recipe/conversation.h"
+#include "recipe/request.h"
 #include "recipe/request_fields.h"
 
 // A Chat Completions body as it was sent: typed, not judged (spec recipe 6.2). Internal to the
@@ -60,6 +61,7 @@ struct ChatBody {
   bool has_response_format = false;
   ResponseFormat format;
   bool strict_schema = false;
+  std::optional<GuidedFormat> guided;
   std::vector<DeclaredTool> tools;
   RequestedToolChoice tool_choice;
   bool parallel_tool_calls = true;

@@ -349,6 +349,11 @@ Result<Request> parse_chat_request(std::string_view text, const CodecOptions& op
         "'json_object'.",
         list);
   }
+  if (body.guided && conversation.format.kind != ResponseFormat::Kind::kText) {
+    return fail(Code::kInvalidArgument, "cannot be used with `response_format`",
+                body.guided->place);
+  }
+  request.guided = std::move(body.guided);
   const bool has_tool_context = !body.tools.empty() || messages.has_tool_context();
   GALLEY_CHECK_OK(settle_tools(std::move(body.tools), body.tool_choice, options.compat,
                                conversation, request.notes));

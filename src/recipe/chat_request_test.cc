@@ -570,12 +570,16 @@ TEST(ChatRequest, LastDuplicateKeyWins) {
             "b");
 }
 
-TEST(ChatRequest, C050FormatBesideToolsIsNoted) {
-  const Request request = parsed(with(std::string(R"(,"tools":[)") + std::string(kTool) +
-                                      R"(],"response_format":{"type":"json_object"})"));
+// The grammar allows the format or a call; a forced call leaves no room for the format.
+TEST(ChatRequest, C050FormatBesideAForcedCallIsNoted) {
+  const std::string both = std::string(R"(,"tools":[)") + std::string(kTool) +
+                           R"(],"response_format":{"type":"json_object"})";
+  const Request request = parsed(with(both));
   EXPECT_EQ(request.constraint.kind, Constraint::Kind::kToolCall);
-  EXPECT_EQ(request.notes, std::vector<std::string>{
-                               "the response format is not enforced, because tools are declared"});
+  EXPECT_EQ(request.notes, std::vector<std::string>{});
+  EXPECT_EQ(
+      parsed(with(both + R"(,"tool_choice":"required")")).notes,
+      std::vector<std::string>{"the response format has no effect, because a call is required"});
 }
 
 }  // namespace

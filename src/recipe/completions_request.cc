@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "recipe/guided.h"
 #include "recipe/limits.h"
 #include "recipe/request.h"
 #include "recipe/request_fields.h"
@@ -142,6 +143,9 @@ Result<Request> parse_completions_request(std::string_view text, const CodecOpti
   GALLEY_CHECK_OK(read_stream(body, request));
   GALLEY_TRY(request.user, read_user(body));
   GALLEY_TRY(auto bias, read_logit_bias(body));
+  if (options.compat == Compat::kGalley) {
+    GALLEY_TRY(request.guided, read_guided(body, request.notes));
+  }
   body.note_unread(request.notes);
 
   GALLEY_TRY(request.version, find_model(options, request.model));

@@ -38,6 +38,9 @@ inline constexpr std::size_t kTagBytesMax = 4'096;  // one tag of a tool block i
 // Tool schemas repeated in a conversation where they are announced: a name of a few bytes stands
 // for a whole schema.
 inline constexpr std::size_t kAnnouncedBytesMax = std::size_t{16} << 20U;
+inline constexpr std::size_t kGuidedChoiceCountMax = 4'096;
+// A grammar or regular expression that a client writes: more terminals take too long to compile.
+inline constexpr std::size_t kGuidedTextBytesMax = std::size_t{64} << 10U;
 inline constexpr std::size_t kMetadataCountMax = 16;     // members of a Response's metadata
 inline constexpr std::size_t kMetadataBytesMax = 2'048;  // 512 characters, as OpenAI has it
 // What a Response repeats of its request, per member: more is answered as if it had not been sent.

@@ -62,6 +62,16 @@ struct Constraint {
   std::string text;  // compact JSON (tools or schema), or the regex
 };
 
+// What a client asks of the answer's form in vLLM's way. The prompt shows nothing of it.
+struct GuidedFormat {
+  enum class Kind : std::uint8_t { kSchema, kRegex, kChoice, kGrammar };
+  Kind kind{};
+  Json schema;                       // kSchema
+  std::string text;                  // kRegex, kGrammar
+  std::vector<std::string> choices;  // kChoice: one of these
+  std::string place;                 // the member that says so
+};
+
 // How the reply has to be read: the start state follows the prompt that was rendered
 // (spec 2.9, 3.2).
 enum class StartStage : std::uint8_t {
@@ -104,6 +114,7 @@ struct Request {
   std::optional<Completion> completion;  // Completions only; `conversation` is empty
   Sampling sampling;
   Constraint constraint;
+  std::optional<GuidedFormat> guided;  // chat, completions
   OutputFormat output;
   bool stream = false;
   bool include_usage = false;  // chat, completions: stream_options.include_usage

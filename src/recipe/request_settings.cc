@@ -418,8 +418,9 @@ Result<Constraint> make_constraint(const Conversation& conversation,
 }
 
 void note_unenforced_format(const Conversation& conversation, std::vector<std::string>& notes) {
-  if (conversation.has_tools() && conversation.format.kind != ResponseFormat::Kind::kText) {
-    add_note(notes, "the response format is not enforced, because tools are declared");
+  if (conversation.has_tools() && conversation.tool_choice == ToolChoice::kRequired &&
+      conversation.format.kind != ResponseFormat::Kind::kText) {
+    add_note(notes, "the response format has no effect, because a call is required");
   }
 }
 

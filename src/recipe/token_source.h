@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/units.h"
+#include "recipe/answer_grammar.h"
 #include "recipe/event.h"
 #include "recipe/output_parser.h"
 #include "recipe/request.h"
@@ -21,12 +22,20 @@
 // here knows HTTP or a model.
 namespace galley::recipe {
 
+// What a source made of a generation's grammar, whoever it is.
+class PreparedGrammar {
+ public:
+  virtual ~PreparedGrammar() = default;
+};
+
 // One answer to make. A request for n answers is n generations that differ in `choice` only.
 struct Generation {
   std::vector<TokenId> prompt;  // control tokens included; how it ends says what comes first
   std::vector<Image> images;    // one for each image placeholder of the prompt, in order
   Sampling sampling;
   Constraint constraint;
+  AnswerGrammar grammar;                            // enforces it, token by token
+  std::shared_ptr<const PreparedGrammar> prepared;  // by TokenSource::prepare(); or null
   std::int64_t max_tokens{};       // at least 1; prompt + max_tokens fits the context
   std::vector<TokenId> stop_ids;   // end the turn; never delivered
   std::uint32_t choice{};          // with `seed`: which of the n reproducible answers
@@ -73,6 +82,9 @@ class TokenSource {
   // (named, with the request field in `where`); then the sink is never called.
   virtual Result<std::unique_ptr<ActiveGeneration>> start(Generation generation,
                                                           TokenSink& sink) = 0;
+  // What takes too long for start(), up to a second: compiles the grammar, on a thread of the
+  // caller's that has the time. Leaving it out costs start() the time. Errors as start().
+  virtual Result<void> prepare(Generation& /*generation*/) { return {}; }
   // Generations that differ in `choice` only, each with a sink: all of them start, or none. A
   // source that can compute their prompt once has a way of its own.
   virtual Result<std::vector<std::unique_ptr<ActiveGeneration>>> start_choices(

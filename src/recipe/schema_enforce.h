@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "recipe/json.h"
+
+// Which keywords of JSON Schema a grammar enforces (docs/SCHEMAS.md is made from this list).
+namespace galley::recipe {
+
+// Schemas in one another, references not followed.
+inline constexpr std::size_t kSchemaNodesMax = 4'000;
+// Of one object: the price of optional ones grows with the square.
+inline constexpr std::size_t kSchemaPropertiesMax = 1'000;
+
+enum class KeywordUse : std::uint8_t {
+  kEnforced,
+  kAnnotation,  // says nothing about a value
+  kRefused,     // says something that is not enforced
+};
+struct SchemaKeyword {
+  std::string_view name;
+  KeywordUse use{};
+};
+// All keywords of drafts 4 to 2020-12. Others mean nothing in any draft and are let pass.
+[[nodiscard]] std::span<const SchemaKeyword> schema_keywords();
+
+// Whether all of a schema that is a JSON Schema can be enforced, as far as its keywords tell. Error
+// kInvalidArgument: a keyword that is not, or too much of it; `where` is the place inside the
+// schema
+// (".properties.a.not").
+[[nodiscard]] Result<void> check_enforced(const Json& schema);
+
+}  // namespace galley::recipe
