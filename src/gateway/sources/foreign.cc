@@ -101,15 +101,12 @@ class Asked {
   recipe::TokenSink* sink_ GALLEY_GUARDED_BY(mutex_);  // null: the generation is over
 };
 
-Result<std::string> checked_url(std::string url) {
+Result<void> check_url(std::string_view url) {
   if (!url.starts_with("http://") && !url.starts_with("https://")) {
     return fail(Code::kInvalidArgument, fmt::format("'{}' begins with no http:// or https://", url),
                 "engine.url");
   }
-  while (url.ends_with('/')) {
-    url.pop_back();
-  }
-  return url;
+  return {};
 }
 
 // The engine's refusal of our key or path is not for the client to mend.
@@ -413,7 +410,10 @@ Result<std::unique_ptr<ForeignSource>> ForeignSource::create(
     Metrics& metrics,
     Log& log,
     ForeignOptions options) {
-  GALLEY_TRY(options.url, checked_url(std::move(options.url)));
+  GALLEY_CHECK_OK(check_url(options.url));
+  while (options.url.ends_with('/')) {
+    options.url.pop_back();
+  }
   return std::unique_ptr<ForeignSource>(new ForeignSource(std::make_unique<Impl>(
       std::move(dialect), std::move(tokenizer), clock, metrics, log, std::move(options))));
 }
