@@ -76,6 +76,7 @@ class Asked {
     if (!piece.ids.empty()) {
       delivered.insert(delivered.end(), piece.ids.begin(), piece.ids.end());
       attempts.fruitless = 0;
+      lost.reset();
       sink_->on_tokens(piece.ids, {});
     }
     if (piece.finish) {
@@ -89,6 +90,7 @@ class Asked {
   std::vector<TokenId> delivered;
   Attempts attempts;
   TimeNs due{};                          // of the next attempt, while none is under way
+  std::optional<TimeNs> lost;            // when the engine failed first, since the last token
   std::optional<std::uint64_t> request;  // the one under way
   TimeNs heard{};                        // when it last brought something
   bool ended_itself = false;             // the engine has ended the answer
@@ -266,7 +268,10 @@ bool ForeignSource::Impl::step(const Shared& asked) {
     return false;
   }
   if (!asked->request) {
-    if (now >= asked->due) {
+    if (asked->lost && !ready_ && now - *asked->lost > options_.gone_max) {
+      asked->fail_with(
+          {.code = Code::kUnavailable, .what = fmt::format("{} is gone", dialect_->name())});
+    } else if (now >= asked->due && (!asked->lost || (ready_ && !health_))) {
       attempt(asked);
     }
   } else if (now - asked->heard > options_.silence_max) {
@@ -354,7 +359,11 @@ void ForeignSource::Impl::on_end(Asked& asked, Result<void> ended) {
                                             {"request", asked.generation.request_id},
                                             {"delivered", asked.delivered.size()},
                                             {"reason", error.what}});
-    asked.due = clock_.now() + wait_before(asked.attempts);
+    const TimeNs now = clock_.now();
+    asked.due = now + wait_before(asked.attempts);
+    asked.lost = asked.lost.value_or(now);
+    // It may have gone: what to do depends on its health, which is asked for before anything else.
+    health_due_ = health_ ? health_due_ : now;
     return;
   }
   asked.fail_with(std::move(error));
