@@ -15,6 +15,7 @@
 #include "apps/bench_load.h"
 #include "apps/bench_remote.h"
 #include "apps/bench_report.h"
+#include "apps/bench_trace.h"
 #include "apps/commands.h"
 #include "apps/input.h"
 #include "apps/model_source.h"
@@ -40,10 +41,14 @@ constexpr double kRateMin =
 constexpr double kGoalMax = 1e9;
 constexpr Duration kProgressInterval = std::chrono::milliseconds(200);
 
+constexpr double kTraceScaleMax = 1e6;
+
 struct Flags {
   std::string model;
   std::string tokenizer;
   std::string jsonl;
+  std::string trace;
+  TraceScale trace_scale;
   std::int64_t requests = 32;
   std::int64_t concurrency = 8;
   std::optional<double> rate;
@@ -135,6 +140,10 @@ class Measured final : public recipe::TokenSink {
 
 // What was asked and how, for a report.
 std::string description(const Flags& flags) {
+  if (!flags.trace.empty()) {
+    return fmt::format("{} requests of {}, lengths times {}, {} times as fast", flags.requests,
+                       flags.trace, flags.trace_scale.lengths, flags.trace_scale.pace);
+  }
   const std::string load =
       flags.jsonl.empty() ? fmt::format("prompts of {} random tokens ({} shared), answers of {}",
                                         flags.prompt, flags.shared, flags.output)
@@ -309,7 +318,22 @@ Result<void> bench_there(const Flags& flags) {
   }
   const Seed seed(static_cast<std::uint64_t>(flags.seed));
   std::vector<gateway::HttpAsk> asks;
-  if (flags.jsonl.empty()) {
+  std::vector<Duration> when;
+  if (!flags.trace.empty()) {
+    GALLEY_TRY(const std::string text, read_input(flags.trace));
+    auto entries = parse_trace(text, static_cast<std::size_t>(flags.requests));
+    if (!entries) {
+      return in_step(flags.trace, std::move(entries).error());
+    }
+    rescale(*entries, flags.trace_scale);
+    for (const TraceEntry& entry : *entries) {
+      when.push_back(entry.at);
+    }
+    GALLEY_TRY(
+        asks,
+        asks_of_trace(server, *entries,
+                      {.load = {.seed = seed}, .model = model, .temperature = flags.temperature}));
+  } else if (flags.jsonl.empty()) {
     GALLEY_TRY(asks, synthetic_asks(
                          server, {.load = {.requests = static_cast<std::size_t>(flags.requests),
                                            .prompt_tokens = static_cast<std::size_t>(flags.prompt),
@@ -322,7 +346,6 @@ Result<void> bench_there(const Flags& flags) {
     GALLEY_TRY(const std::string text, read_input(flags.jsonl));
     GALLEY_TRY(asks, asks_of_batch(server, text));
   }
-  std::vector<Duration> when;
   if (flags.rate) {
     when = arrivals(asks.size(), *flags.rate, seed);
   }
@@ -389,24 +412,50 @@ void add_bench(CLI::App& galley, int& exit_code) {
   command->add_option("--requests", flags->requests, "How many. Default: 32.")
       ->check(integer_in(1, kRequestsMax))
       ->excludes(jsonl);
-  command->add_option("--prompt", flags->prompt, "Tokens of each prompt. Default: 256.")
-      ->check(integer_in(1, kTokensMax))
-      ->excludes(jsonl);
-  command->add_option("--shared", flags->shared, "Of them the same in all. Default: 0.")
-      ->check(integer_in(0, kTokensMax))
-      ->excludes(jsonl);
-  command->add_option("--output", flags->output, "Tokens of each answer. Default: 48.")
-      ->check(integer_in(1, kTokensMax))
-      ->excludes(jsonl);
+  CLI::Option* const prompt =
+      command->add_option("--prompt", flags->prompt, "Tokens of each prompt. Default: 256.")
+          ->check(integer_in(1, kTokensMax))
+          ->excludes(jsonl);
+  CLI::Option* const shared =
+      command->add_option("--shared", flags->shared, "Of them the same in all. Default: 0.")
+          ->check(integer_in(0, kTokensMax))
+          ->excludes(jsonl);
+  CLI::Option* const output =
+      command->add_option("--output", flags->output, "Tokens of each answer. Default: 48.")
+          ->check(integer_in(1, kTokensMax))
+          ->excludes(jsonl);
   command->add_option("--temperature", flags->temperature, "0 to 2. Default: 0.")
       ->check(number_in(0, 2))
       ->excludes(jsonl);
+  CLI::Option* const trace =
+      command
+          ->add_option("--trace", flags->trace,
+                       "A recorded load, whose times, lengths and shared beginnings are played at "
+                       "--url: the first --requests lines of a trace of Mooncake, LMCache, FlexLB "
+                       "or Azure.")
+          ->needs(url)
+          ->excludes(jsonl)
+          ->excludes(prompt)
+          ->excludes(shared)
+          ->excludes(output);
+  command
+      ->add_option("--trace-lengths", flags->trace_scale.lengths,
+                   "Times the lengths of the trace. Default: 1.")
+      ->check(number_above(0, kTraceScaleMax))
+      ->needs(trace);
+  command
+      ->add_option("--trace-pace", flags->trace_scale.pace,
+                   "How many times as fast as it was recorded. Default: 1.")
+      ->check(number_above(0, kTraceScaleMax))
+      ->needs(trace);
   CLI::Option* const concurrency =
       command->add_option("--concurrency", flags->concurrency, "Under way at once. Default: 8.")
-          ->check(integer_in(1, kRequestsMax));
+          ->check(integer_in(1, kRequestsMax))
+          ->excludes(trace);
   command->add_option("--rate", flags->rate, "Requests a second, at random times.")
       ->check(number_in(kRateMin, kRateMax))
-      ->excludes(concurrency);
+      ->excludes(concurrency)
+      ->excludes(trace);
   command->add_option("--slots", flags->slots, "Requests that are answered at once. Default: 8.")
       ->check(integer_in(1, kSlotsMax))
       ->needs(model);

@@ -140,6 +140,26 @@ Result<std::vector<gateway::HttpAsk>> synthetic_asks(const Server& server, const
   return out;
 }
 
+Result<std::vector<gateway::HttpAsk>> asks_of_trace(const Server& server,
+                                                    std::span<const TraceEntry> entries,
+                                                    const RemoteLoad& load) {
+  Random random(load.load.seed, 2);
+  GALLEY_TRY(const std::vector<Json> pool, token_pool(server, random));
+  std::vector<gateway::HttpAsk> out;
+  for (const TraceEntry& entry : entries) {
+    JsonArray prompt;
+    for (const std::size_t place : trace_prompt(entry, out.size(), pool.size(), load.load.seed)) {
+      prompt.push_back(pool[place]);
+    }
+    JsonObject body{{"model", load.model},
+                    {"prompt", std::move(prompt)},
+                    {"max_tokens", static_cast<std::int64_t>(entry.answer_tokens)},
+                    {"temperature", load.temperature}};
+    out.push_back(server.ask("/v1/completions", to_json(Json(streamed(std::move(body), true)))));
+  }
+  return out;
+}
+
 Result<std::vector<gateway::HttpAsk>> asks_of_batch(const Server& server, std::string_view jsonl) {
   GALLEY_TRY(const auto entries, gateway::index_batch(jsonl));
   std::vector<gateway::HttpAsk> out;

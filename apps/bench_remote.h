@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "apps/bench_load.h"
+#include "apps/bench_trace.h"
 #include "apps/remote.h"
 #include "base/clock.h"
 
@@ -23,6 +25,10 @@ struct RemoteLoad {
 };
 [[nodiscard]] Result<std::vector<gateway::HttpAsk>> synthetic_asks(const Server& server,
                                                                    const RemoteLoad& load);
+
+// Prompts of such tokens for the entries of a trace.
+[[nodiscard]] Result<std::vector<gateway::HttpAsk>> asks_of_trace(
+    const Server& server, std::span<const TraceEntry> entries, const RemoteLoad& load);
 
 // The requests of a batch file, streamed. Error: a line that is none, by number.
 [[nodiscard]] Result<std::vector<gateway::HttpAsk>> asks_of_batch(const Server& server,

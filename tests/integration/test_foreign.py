@@ -24,7 +24,7 @@ from test_serve import GALLEY, HELLO, NO_THINKING, Server, curl
 MODEL = "DeepSeek-V4.1-Flash"
 EOS = 1
 STOPS = {EOS, 4079, 4080, 4081, 4084}  # of a completion: end of turn and text, the tokens around gaps
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 def free_port():
@@ -157,7 +157,7 @@ class ForeignTest(unittest.TestCase):
             chunks += 1
             if chunks == 20:
                 self.engine.kill()
-                threading.Timer(0.3, self.engine.start).start()
+                threading.Timer(3, self.engine.start).start()
         self.assertEqual(text, right["choices"][0]["text"])
         self.assertIn("galley_foreign_attempts_repeated_total", curl(self.server.url + "/metrics"))
         self.assertTrue(eventually(self.ready))
@@ -203,5 +203,5 @@ class WithoutEngineTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    signal.alarm(300)  # whatever hangs
+    signal.alarm(900)  # whatever hangs
     unittest.main()

@@ -4,6 +4,7 @@ Method: the wheel is made of the binary under test and installed into a fresh vi
 model it carries. Runs with plain `python3 test_package.py`; needs GALLEY_BIN.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -27,6 +28,7 @@ class WheelTest(unittest.TestCase):
             wheel = subprocess.run(
                 [sys.executable, tool, GALLEY, folder], capture_output=True, text=True, check=True
             ).stdout.strip()
+            begun = time.monotonic()
             subprocess.run([sys.executable, "-m", "venv", f"{folder}/venv"], check=True)
             subprocess.run(
                 [f"{folder}/venv/bin/pip", "install", "-q", "--no-index", "--disable-pip-version-check", wheel], check=True
@@ -45,7 +47,12 @@ class WheelTest(unittest.TestCase):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.05)
             self.assertIsNone(server.poll(), server.stderr.read() if server.poll() is not None else "")
-            self.assertIn('"mini"', curl(f"http://127.0.0.1:{port.read_text().strip()}/v1/models"))
+            url = f"http://127.0.0.1:{port.read_text().strip()}"
+            self.assertIn('"mini"', curl(url + "/v1/models"))
+            body = {"model": "mini", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello!"}]}
+            answer = curl("-H", "content-type: application/json", "-d", json.dumps(body), url + "/v1/chat/completions")
+            self.assertEqual(json.loads(answer)["usage"]["completion_tokens"], 1)
+            print(f"from the wheel in a fresh environment to the first token: {time.monotonic() - begun:.1f} s")
             server.terminate()
             _, err = server.communicate(timeout=SECONDS_MAX)
             self.assertEqual(server.returncode, 0, err)
@@ -101,6 +108,13 @@ class DeployTest(unittest.TestCase):
             done = subprocess.run([GALLEY, "config", "--config", file.name], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("/usr/share/galley/models/mini", done.stdout)
+
+    def test_the_image_keeps_the_linters_rules(self):
+        lint = [pathlib.Path(sys.executable).parent / "hadolint", "--no-color"]
+        done = subprocess.run([*lint, ROOT / "deploy" / "Dockerfile"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        bad = subprocess.run([*lint, "-"], input="FROM debian\n", capture_output=True, text=True)
+        self.assertIn("DL3006", bad.stdout)
 
     def test_the_image_copies_what_is_there(self):
         text = (ROOT / "deploy" / "Dockerfile").read_text()

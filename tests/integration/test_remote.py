@@ -17,6 +17,7 @@ import unittest
 from test_serve import ANSWER, GALLEY, MODEL, Server
 
 KEY = "gk-secret"
+TRACES = pathlib.Path(__file__).resolve().parents[1] / "data" / "traces"
 
 
 def galley(*arguments, stdin="", env=None, timeout=60):
@@ -182,6 +183,19 @@ class RemoteTest(unittest.TestCase):
         self.assertEqual(page.open, [])
         self.assertNotRegex(text, r"<script|src=|href=")
         self.assertIn("200 a second at random times", text)
+
+    def test_a_trace_is_played(self):
+        for name, count in (("mooncake.jsonl", 5), ("lmcache.jsonl", 5), ("flexlb.jsonl", 4), ("azure.csv", 3)):
+            path = TRACES / name
+            done = self.ask("bench", "--name", MODEL, "--trace", str(path), "--requests", str(count), "--trace-lengths",
+                            "0.01", "--trace-pace", "20", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            figures = json.loads(done.stdout)
+            self.assertEqual((figures["requests"], figures["failed"]), (count, 0))
+            self.assertGreater(figures["prompt_tokens"], 2 * count)
+        done = self.ask("bench", "--name", MODEL, "--trace", str(TRACES / "README.md"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("line 1", done.stderr)
 
     def test_requests_of_a_file(self):
         bodies = {

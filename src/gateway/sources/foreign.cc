@@ -76,6 +76,7 @@ class Asked {
     if (!piece.ids.empty()) {
       delivered.insert(delivered.end(), piece.ids.begin(), piece.ids.end());
       attempts.fruitless = 0;
+      lost.reset();
       sink_->on_tokens(piece.ids, {});
     }
     if (piece.finish) {
@@ -89,6 +90,7 @@ class Asked {
   std::vector<TokenId> delivered;
   Attempts attempts;
   TimeNs due{};                          // of the next attempt, while none is under way
+  std::optional<TimeNs> lost;            // when the engine failed first, since the last token
   std::optional<std::uint64_t> request;  // the one under way
   TimeNs heard{};                        // when it last brought something
   bool ended_itself = false;             // the engine has ended the answer
@@ -101,15 +103,12 @@ class Asked {
   recipe::TokenSink* sink_ GALLEY_GUARDED_BY(mutex_);  // null: the generation is over
 };
 
-Result<std::string> checked_url(std::string url) {
+Result<void> check_url(std::string_view url) {
   if (!url.starts_with("http://") && !url.starts_with("https://")) {
     return fail(Code::kInvalidArgument, fmt::format("'{}' begins with no http:// or https://", url),
                 "engine.url");
   }
-  while (url.ends_with('/')) {
-    url.pop_back();
-  }
-  return url;
+  return {};
 }
 
 // The engine's refusal of our key or path is not for the client to mend.
@@ -269,7 +268,10 @@ bool ForeignSource::Impl::step(const Shared& asked) {
     return false;
   }
   if (!asked->request) {
-    if (now >= asked->due) {
+    if (asked->lost && !ready_ && now - *asked->lost > options_.gone_max) {
+      asked->fail_with(
+          {.code = Code::kUnavailable, .what = fmt::format("{} is gone", dialect_->name())});
+    } else if (now >= asked->due && (!asked->lost || (ready_ && !health_))) {
       attempt(asked);
     }
   } else if (now - asked->heard > options_.silence_max) {
@@ -357,7 +359,11 @@ void ForeignSource::Impl::on_end(Asked& asked, Result<void> ended) {
                                             {"request", asked.generation.request_id},
                                             {"delivered", asked.delivered.size()},
                                             {"reason", error.what}});
-    asked.due = clock_.now() + wait_before(asked.attempts);
+    const TimeNs now = clock_.now();
+    asked.due = now + wait_before(asked.attempts);
+    asked.lost = asked.lost.value_or(now);
+    // It may have gone: what to do depends on its health, which is asked for before anything else.
+    health_due_ = health_ ? health_due_ : now;
     return;
   }
   asked.fail_with(std::move(error));
@@ -413,7 +419,10 @@ Result<std::unique_ptr<ForeignSource>> ForeignSource::create(
     Metrics& metrics,
     Log& log,
     ForeignOptions options) {
-  GALLEY_TRY(options.url, checked_url(std::move(options.url)));
+  GALLEY_CHECK_OK(check_url(options.url));
+  while (options.url.ends_with('/')) {
+    options.url.pop_back();
+  }
   return std::unique_ptr<ForeignSource>(new ForeignSource(std::make_unique<Impl>(
       std::move(dialect), std::move(tokenizer), clock, metrics, log, std::move(options))));
 }

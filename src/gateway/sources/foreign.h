@@ -23,6 +23,8 @@ struct ForeignOptions {
   std::size_t requests_max = 256;  // under way at once; more are refused
   // Without a token, or a sign that the prompt goes on; longer, and the attempt has failed.
   Duration silence_max = std::chrono::minutes(10);
+  // How long a request that was under way waits for an engine that has gone: a restart.
+  Duration gone_max = std::chrono::minutes(1);
 };
 
 // An engine of another project behind its HTTP server: each generation is one streamed request in

@@ -345,6 +345,29 @@ TEST_P(Foreign, AnIllEngineIsNotAsked) {
   EXPECT_TRUE(eventually([&] { return asked.ready(); }));
 }
 
+TEST_P(Foreign, ARequestWaitsForAnEngineThatHasGoneButNotForEver) {
+  FakeEngine* engine_of_scripts = nullptr;
+  const auto goes = [&](const Peer& peer) {
+    engine_of_scripts->health = 503;
+    says({10}, "")(peer);
+  };
+  FakeEngine engine({goes, says({11}, "stop"), goes});
+  engine_of_scripts = &engine;
+  ForeignSource& asked = source(engine, {.gone_max = 2s});
+  const auto first = asked.start(generation_of(), sink_);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(eventually([&] { return !asked.ready(); }));
+  EXPECT_EQ(engine.questions().size(), 1U);
+  engine.health = 200;
+  EXPECT_EQ(sink_.wait().ids, (std::vector<TokenId>{10, 11}));
+  EXPECT_TRUE(eventually([&] { return asked.ready(); }));
+  WaitingSink other;
+  const auto second = asked.start(generation_of(), other);
+  ASSERT_TRUE(second);
+  EXPECT_NE(other.error().what.find("is gone"), std::string::npos) << other.error().what;
+  EXPECT_EQ(engine.questions().size(), 3U);
+}
+
 TEST_P(Foreign, MoreThanMayBeAreRefused) {
   FakeEngine engine({[](const Peer& peer) {
     peer.begin_stream();
