@@ -215,7 +215,8 @@ MUTATIONS = {
         "src/engine/scheduler.cc", "request.exact = blocks == 0 || options_.exact_windows;", "request.exact = true;",
         "engine/engine_threads", "EngineSource.ApproximateBlocksOnDiskAreNotForExactWindows"),
     "what is fetched counts although it did not verify": (
-        "src/engine/store_traffic.cc", "        ends[index - first] = end_of(view.error());", "        there[index - first] = end_of(view.error()) != FetchEnd::kWhole;",
+        "src/engine/store_traffic.cc", "        ends[index - first] = end_of(view.error());",
+        "        there[index - first] = end_of(view.error()) != FetchEnd::kWhole;",
         "engine/engine_threads", "EngineSource.ADamagedDiskShortensHitsAndChangesNoAnswer"),
     "a full queue of writes is no bound": (
         "src/engine/store_traffic.cc", "if (!bytes || queued_.load(std::memory_order_relaxed) >= queue_max_) {", "if (!bytes) {",
