@@ -228,13 +228,14 @@ MUTATIONS = {
         "src/engine/block_names.cc", "    return tenant;\n", "    return \"tenant\";\n", "engine/engine_threads",
         "StoreTrafficTest.AnotherTenantAnotherLayoutAndAnotherArithmeticGetNothing"),
     "blocks on disk do not say whose weights made them": (
-        "src/engine/block_names.cc", ".weights = weights,", ".weights = {},", "engine/engine_threads",
+        "src/engine/block_names.cc", ".weights = weights,", ".weights = weights.substr(0, 0),", "engine/engine_threads",
         "EngineSource.AnswersGoOnFromDiskAsWithoutIt"),
     "approximate blocks are stored as exact": (
         "src/engine/scheduler.cc", "request.exact = blocks == 0 || options_.exact_windows;", "request.exact = true;",
         "engine/engine_threads", "EngineSource.ApproximateBlocksOnDiskAreNotForExactWindows"),
     "what is fetched counts although it did not verify": (
-        "src/engine/store_traffic.cc", "        ends[index - first] = end_of(view.error());", "        there[index - first] = true;",
+        "src/engine/store_traffic.cc", "        ends[index - first] = end_of(view.error());",
+        "        there[index - first] = end_of(view.error()) != FetchEnd::kWhole;",
         "engine/engine_threads", "EngineSource.ADamagedDiskShortensHitsAndChangesNoAnswer"),
     "a full queue of writes is no bound": (
         "src/engine/store_traffic.cc", "if (!bytes || queued_.load(std::memory_order_relaxed) >= queue_max_) {", "if (!bytes) {",
