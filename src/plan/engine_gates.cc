@@ -32,6 +32,7 @@ struct Mutation {
   int ring_rows_less = 0;
   engine::LaunchMode launch;
   bool grammars = false;
+  bool slow_store = false;  // whose blocks come when what they hold has been computed
 };
 
 constexpr std::array kMutations{
@@ -50,7 +51,9 @@ constexpr std::array kMutations{
     Mutation{.name = "a state under the block before", .defect = Defect::kStateOfBlockBefore},
     Mutation{.name = "ring one row too short", .ring_rows_less = 1},
     Mutation{.name = "a store's promise is a hit", .defect = Defect::kPromiseIsHit},
-    Mutation{.name = "fetches go on into freed blocks", .defect = Defect::kFetchIntoFreed},
+    Mutation{.name = "fetches go on into freed blocks",
+             .defect = Defect::kFetchIntoFreed,
+             .slow_store = true},
     Mutation{.name = "promises are waited for without a limit", .defect = Defect::kWaitForFetch},
     Mutation{.name = "fetched blocks are written again", .defect = Defect::kRewriteFetched},
     Mutation{.name = "masks before settling",
@@ -130,6 +133,14 @@ std::vector<MutationResult> try_engine_mutations() {
       world.store.there = true;
       world.store.block_max = std::chrono::milliseconds(20);  // many come too late
       world.store.damages = 64;
+      if (mutation.slow_store) {
+        world.scheduler.blocks = std::min<std::size_t>(world.scheduler.blocks, 16);
+        world.scheduler.fetch = {.wait_max = std::chrono::milliseconds(1),
+                                 .quiet_max = std::chrono::milliseconds(1)};
+        world.store.damages = 128;
+        world.device.token = {};
+        world.device.step_max = std::chrono::milliseconds(1);
+      }
       world.scheduler.drafts = std::max(world.scheduler.drafts, 1);
       world.device.ring_rows =
           world.device.window + world.scheduler.drafts - mutation.ring_rows_less;
