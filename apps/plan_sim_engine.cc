@@ -77,11 +77,13 @@ void sweep(const Flags& flags, Gates& gates) {
                                     flags.rows));
     bar.show(static_cast<std::uint64_t>(sum.worlds), static_cast<std::uint64_t>(flags.seeds));
   }
-  gates.say(sum.failed == 0, "T1.1",
-            fmt::format("{} machines, {} rows, {} requests, {} preemptions, {} forks, {} tokens "
-                        "from the cache, {} of them from a store, {} of {} drafts verified: {} with a violation",
-                        sum.worlds, sum.rows, sum.requests, sum.preemptions, sum.forks,
-                        sum.hit_tokens, sum.stored_hit_tokens, sum.drafts_verified, sum.drafts, sum.failed));
+  gates.say(
+      sum.failed == 0, "T1.1",
+      fmt::format(
+          "{} machines, {} rows, {} requests, {} preemptions, {} forks, {} tokens "
+          "from the cache, {} of them from a store, {} of {} drafts verified: {} with a violation",
+          sum.worlds, sum.rows, sum.requests, sum.preemptions, sum.forks, sum.hit_tokens,
+          sum.stored_hit_tokens, sum.drafts_verified, sum.drafts, sum.failed));
   if (sum.first_failed) {
     gates.note(fmt::format("again with --first {} --seeds 1 --rows {}", sum.first_failed->value(),
                            flags.rows));
