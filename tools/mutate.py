@@ -288,7 +288,7 @@ MUTATIONS = {
     "states are kept for ever": (
         "src/cache/state_store.cc", "now - kept_.front().used >= kStateLife", "false", "cache", "StateStore.KeepsWhatIsUsedAndForgetsTheRest"),
     "who was preempted forgets its windows": (
-        "src/engine/scheduler.cc", "  request.state = row.state;\n  request.state_end = row.state_end;\n", "", "engine/engine_threads",
+        "src/engine/scheduler.cc", "    request.state = row.state;\n    request.state_end = row.state_end;\n", "", "engine/engine_threads",
         "EngineSource.PreemptedRequestsGoOnAsIfNothingHadBeen"),
     "a reply ends before its last choice": (
         "src/recipe/reply.cc", "return --left_ == 0;", "return --left_ <= 1;", "gateway", "GenerationReplyTest.SeveralChoicesAreOneReply"),

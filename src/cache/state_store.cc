@@ -30,8 +30,9 @@ std::shared_ptr<const State> StateStore::find(const BlockKey& key, TimeNs now) {
   return found->second->state;
 }
 
-void StateStore::forget(const BlockKey& key) {
-  if (const auto found = by_key_.find(key); found != by_key_.end()) {
+void StateStore::forget(const BlockKey& key, const State* state) {
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end() && found->second->state.get() == state) {
     drop(found->second);
   }
 }

@@ -34,7 +34,8 @@ class StateStore {
   bool put(const BlockKey& key, std::shared_ptr<const State> state, TimeNs now);
   // Null: there is none.
   [[nodiscard]] std::shared_ptr<const State> find(const BlockKey& key, TimeNs now);
-  void forget(const BlockKey& key);
+  // If the key's is that very one.
+  void forget(const BlockKey& key, const State* state);
 
   [[nodiscard]] std::size_t size() const { return by_key_.size(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }

@@ -59,8 +59,11 @@ TEST(StateStore, TheFirstOfAKeyStays) {
   ASSERT_TRUE(store.put(key(1), sized(10), at(0)));
   EXPECT_FALSE(store.put(key(1), sized(11), at(0)));
   EXPECT_EQ(store.find(key(1), at(0))->bytes(), 10U);
-  store.forget(key(1));
-  store.forget(key(1));
+  store.forget(key(1), sized(10).get());
+  EXPECT_EQ(store.bytes(), 10U) << "somebody else's stays";
+  const std::shared_ptr<const State> kept = store.find(key(1), at(0));
+  store.forget(key(1), kept.get());
+  store.forget(key(1), kept.get());
   EXPECT_EQ(store.bytes(), 0U);
   EXPECT_FALSE(store.find(key(1), at(0)));
 }

@@ -51,11 +51,16 @@ struct Scheduler::Request {
   int slow_masks = 0;
   bool started = false;  // its Started was given out
   bool exact = true;     // lineage of the blocks it makes
-  // Its newest, wherever it runs next: above the cut, too, its windows are right.
-  std::shared_ptr<const cache::State> state;
+  // Its newest that the store has, wherever it runs next: above the cut, too, its windows are
+  // right.
+  std::weak_ptr<const cache::State> state;
   std::int64_t state_end = 0;
-  std::vector<cache::BlockKey> states_of_prompt;  // that it has put into the store, oldest first
-  std::vector<cache::BlockKey> states_of_answer;
+  struct Kept {
+    cache::BlockKey key;
+    std::weak_ptr<const cache::State> state;
+  };
+  std::vector<Kept> states_of_prompt;  // that it has put into the store, oldest first
+  std::vector<Kept> states_of_answer;
   // It has its slot and blocks, and waits for what a store has of its prompt.
   struct Fetch {
     std::size_t hit{};      // blocks in front, that were in the pool
@@ -450,7 +455,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
   const std::int64_t hit_max =
       model::HitRule{.keep_tokens = keep}.longest_hit(request.prompt()) / kBlockTokens;
   // Who comes back goes on where its newest state is, if all is there up to it.
-  const std::int64_t parked = request.state_end / kBlockTokens;
+  const std::int64_t parked = request.state.expired() ? 0 : request.state_end / kBlockTokens;
   std::vector<cache::BlockId> blocks;
   for (std::int64_t i = 0; i < std::max(hit_max, parked); ++i) {
     const auto block = cache_.acquire(request.key(static_cast<std::size_t>(i)));
@@ -525,8 +530,8 @@ std::int64_t Scheduler::replay_begin(std::int64_t hit) const {
 // Where a request that has hit `hit` positions goes on: behind the latest state there is, or where
 // windows are rebuilt, whichever leaves less to compute.
 Scheduler::Windows Scheduler::windows_behind(Request& request, std::int64_t hit) {
-  if (request.state_end > 0 && hit >= request.state_end) {
-    return {.begin = request.state_end, .state = request.state};
+  if (auto state = request.state.lock(); state != nullptr && hit >= request.state_end) {
+    return {.begin = request.state_end, .state = std::move(state)};
   }
   const std::int64_t replay = replay_begin(hit);
   for (std::int64_t end = hit; end > replay; end -= kBlockTokens) {
@@ -1135,19 +1140,19 @@ void Scheduler::publish(Request& request, std::int64_t tokens) {
 // The newest of the prompt and of the answer, and one before each: the next turn goes on behind one
 // of them, and its own end is always computed.
 void Scheduler::keep_state(Request& request, const SettledRow& row) {
-  request.state = row.state;
-  request.state_end = row.state_end;
-  std::vector<cache::BlockKey>& kept =
+  std::vector<Request::Kept>& kept =
       row.state_end > request.prompt() ? request.states_of_answer : request.states_of_prompt;
   if (kept.size() == kStatesKept) {
-    states_.forget(kept.front());
+    states_.forget(kept.front().key, kept.front().state.lock().get());
     kept.erase(kept.begin());
   }
   const auto block = static_cast<std::size_t>(row.state_end / kBlockTokens) - 1;
   const std::size_t before = options_.defect == Defect::kStateOfBlockBefore && block > 0 ? 1 : 0;
   const cache::BlockKey& key = request.key(block - before);
   if (states_.put(key, row.state, now_)) {
-    kept.push_back(key);
+    kept.push_back({.key = key, .state = row.state});
+    request.state = row.state;
+    request.state_end = row.state_end;
   }
 }
 

@@ -126,7 +126,7 @@ class DeployTest(unittest.TestCase):
             self.assertTrue((ROOT / name).exists(), name)
         # Every folder that the build adds is in the context.
         for folder in re.findall(r"^\s*add_subdirectory\((\S+)\)", (ROOT / "CMakeLists.txt").read_text(), re.M):
-            optional = folder in ("tests", "fuzz", "bench/kernels", "bench/model", "bench/store")
+            optional = folder in ("tests", "fuzz", "bench/engine", "bench/kernels", "bench/model", "bench/store")
             self.assertTrue(optional or any((folder + "/").startswith(each + "/") for each in allowed), folder)
 
 
