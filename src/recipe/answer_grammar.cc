@@ -62,7 +62,8 @@ Result<AnswerGrammar> of_guided(const GuidedFormat& guided) {
     case GuidedFormat::Kind::kChoice:
       break;
   }
-  std::string text = "start: ";
+  // One terminal: alternatives of a rule would each be an item of every mask.
+  std::string text = "start: CHOICE\nCHOICE: ";
   for (const std::string& choice : guided.choices) {
     text.append(&choice == guided.choices.data() ? "" : " | ").append(lark_literal(choice));
   }

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "recipe/schema_limits.h"
+
 namespace galley::recipe {
 namespace {
 
@@ -112,7 +114,13 @@ class Walk {
       if (entry->keyword.use == kRefused && !says_nothing(member)) {
         return refuse("`" + member.key + "` cannot be enforced");
       }
+      const bool outer = std::exchange(in_all_of_, in_all_of_ || member.key == "allOf");
       GALLEY_CHECK_OK(below(member, entry->holds));
+      in_all_of_ = outer;
+    }
+    if (auto refused = limits_.check(*members, in_all_of_)) {
+      path_.append(".").append(refused->keyword);
+      return refuse(std::move(refused->what));
     }
     return {};
   }
@@ -178,6 +186,8 @@ class Walk {
 
   std::string path_;
   std::size_t nodes_ = 0;
+  SchemaLimits limits_;
+  bool in_all_of_ = false;
   bool failed_ = false;
 };
 

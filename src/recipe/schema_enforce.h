@@ -14,7 +14,7 @@ namespace galley::recipe {
 // Schemas in one another, references not followed.
 inline constexpr std::size_t kSchemaNodesMax = 4'000;
 // Of one object: the price of optional ones grows with the square.
-inline constexpr std::size_t kSchemaPropertiesMax = 1'000;
+inline constexpr std::size_t kSchemaPropertiesMax = 240;
 
 enum class KeywordUse : std::uint8_t {
   kEnforced,
