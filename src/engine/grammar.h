@@ -35,7 +35,7 @@ inline constexpr std::size_t kLexerStatesMax = 12'000;  // 1-2 KB each, shared b
 // Of one mask: a grammar that needs more fails its request.
 inline constexpr std::uint64_t kMaskFuel = 400'000;
 inline constexpr std::size_t kMaskItemsMax = 20'000;
-inline constexpr std::size_t kMaskItemsOfAByteMax = 1'000;
+inline constexpr std::size_t kMaskItemsOfAByteMax = 4'000;
 // A request for which that many masks running took longer than this fails, too (spec runtime 10.3).
 inline constexpr Duration kSlowMask = std::chrono::milliseconds(20);
 inline constexpr int kSlowMasksMax = 3;

@@ -5,11 +5,14 @@
 #include "engine/grammar.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
 #include "base/random.h"
+#include "recipe/schema_enforce.h"
+#include "recipe/schema_limits.h"
 
 namespace galley::engine {
 namespace {
@@ -268,6 +271,49 @@ TEST(Grammar, AWrongTokenFailsItsMatcherOnly) {
   std::vector<MaskWord> mask(vocabulary()->mask_words());
   EXPECT_FALSE(one->fill(mask));
   EXPECT_EQ(allowed(*Matcher::begin(grammar)), (std::vector<TokenId>{'a', kFirstLong + 6}));
+}
+
+// What recipe/schema_limits.h lets through at its bounds can be compiled, and answers be begun.
+TEST(Grammar, SchemasAtTheirLimits) {
+  const auto begins = [](std::string schema, std::string_view answer) {
+    const auto matcher =
+        Matcher::begin(compiled({.kind = Kind::kJsonSchema, .text = std::move(schema)}));
+    return accepts(*matcher, answer);
+  };
+  EXPECT_TRUE(
+      begins(R"({"type":"integer","minimum":-9007199254740991,"maximum":-9007199254740990})",
+             "-900719925474099"));
+  EXPECT_TRUE(begins(R"({"type":"integer","maximum":9007199254740991,"minimum":-9007199254740991})",
+                     "9007199254740991"));
+  EXPECT_TRUE(begins(R"({"type":"integer","multipleOf":19997})", "39994"));
+  EXPECT_FALSE(begins(R"({"type":"number","exclusiveMinimum":0,"maximum":1})", "0,"));
+  std::string optional = R"({"type":"object","additionalProperties":false,"properties":{"k":{})";
+  for (std::size_t i = 1; i < recipe::kSchemaPropertiesMax; ++i) {
+    optional += fmt::format(R"(,"k{}":{{"type":"integer"}})", i);
+  }
+  EXPECT_TRUE(begins(optional + "}}", R"({"k7":1,"k)"));
+  std::string values = R"({"enum":[[0])";
+  for (std::size_t i = 1; i + 1 < recipe::kSchemaValuesMax; i += 2) {
+    values += fmt::format(R"(,[{}],{{"a":{}}})", i, i);
+  }
+  EXPECT_TRUE(begins(values + "]}", "[7"));
+  std::string objects = R"({"anyOf":[{"const":[-1]})";
+  for (std::size_t i = 1; i < recipe::kSchemaAlternativesMax; ++i) {
+    objects +=
+        fmt::format(R"(,{{"type":"object","properties":{{"a":{{"const":{}}},"b":{{}}}}}})", i);
+  }
+  EXPECT_TRUE(begins(objects + "]}", R"({"a":7,"b)"));
+  std::string names =
+      R"({"type":"object","additionalProperties":false,"patternProperties":{"^k":{})";
+  for (std::size_t i = 1; i < recipe::kSchemaPatternKeysMax; ++i) {
+    names += fmt::format(R"(,"^j{}a":{{"type":"integer"}})", i);
+  }
+  EXPECT_TRUE(begins(names + "}}", R"({"k1":)"));
+  std::string choices = "start: CHOICE\nCHOICE: \"w0\"";
+  for (int i = 1; i < 4096; ++i) {
+    choices += fmt::format(" | \"w{}\"", i);
+  }
+  EXPECT_TRUE(matches({.kind = Kind::kLark, .text = choices + "\n"}, "w4095"));
 }
 
 TEST(Grammar, WhatCannotBeEnforcedIsRefusedByName) {

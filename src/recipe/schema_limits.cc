@@ -104,14 +104,15 @@ std::optional<SchemaLimits::Refusal> SchemaLimits::check_counts(const JsonObject
     if (list == nullptr) {
       continue;
     }
-    alternatives_ +=
-        key != "enum" ? list->size()
-                      : static_cast<std::size_t>(std::ranges::count_if(*list, [](const Json& one) {
-                          return one.array() != nullptr || one.object() != nullptr;
-                        }));
-    if (alternatives_ > kSchemaAlternativesMax) {
-      return Refusal{key, "the schema has more than " + std::to_string(kSchemaAlternativesMax) +
-                              " alternatives"};
+    const auto wide = [](const Json& one) {
+      return one.array() != nullptr || one.object() != nullptr;
+    };
+    const std::size_t most = key == "enum" ? kSchemaValuesMax : kSchemaAlternativesMax;
+    const auto count =
+        key == "enum" ? static_cast<std::size_t>(std::ranges::count_if(*list, wide)) : list->size();
+    if (count > most) {
+      return Refusal{key, "has more than " + std::to_string(most) +
+                              (key == "enum" ? " objects and arrays" : " alternatives")};
     }
   }
   pattern_keys_ += members(find(schema, "patternProperties"));

@@ -12,15 +12,16 @@
 // server cannot let a client ask for. Found by trying; each has a test.
 namespace galley::recipe {
 
-// Of a whole schema.
-inline constexpr std::size_t kSchemaAlternativesMax =
-    900;  // of anyOf, oneOf, and enums of objects and arrays
-inline constexpr std::size_t kSchemaPatternKeysMax =
-    64;  // of patternProperties: their price is quadratic
-inline constexpr std::size_t kSchemaPatternsTogetherMax =
-    4;  // pattern and $ref inside allOf: they are intersected
-inline constexpr std::int64_t kSchemaMultipleMax =
-    20'000;  // least common multiple of all multipleOf, without its decimal point
+// Each is an item, or some, of every mask: of one anyOf or oneOf, and of the objects and arrays of
+// one enum.
+inline constexpr std::size_t kSchemaAlternativesMax = 60;
+inline constexpr std::size_t kSchemaValuesMax = 240;
+// Of a whole schema: the price of patternProperties is quadratic; patterns and references inside
+// allOf are intersected; the least common multiple of all multipleOf, without its decimal point, is
+// a number of states.
+inline constexpr std::size_t kSchemaPatternKeysMax = 64;
+inline constexpr std::size_t kSchemaPatternsTogetherMax = 4;
+inline constexpr std::int64_t kSchemaMultipleMax = 20'000;
 // Integers are exact up to here.
 inline constexpr double kSchemaNumberMax = 9007199254740992.0;
 
@@ -40,7 +41,6 @@ class SchemaLimits {
   [[nodiscard]] static std::optional<Refusal> check_combinations(const JsonObject& schema);
   [[nodiscard]] bool add_multiple(double divisor);
 
-  std::size_t alternatives_ = 0;
   std::size_t pattern_keys_ = 0;
   std::size_t patterns_together_ = 0;
   std::int64_t multiple_ = 0;  // of all so far, in units of 10^-kDecimals
