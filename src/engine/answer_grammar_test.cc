@@ -349,6 +349,16 @@ TEST(AnswerGrammar, WhatIsNotEnforcedIsRefusedByName) {
   EXPECT_NE(
       refusal(R"(,"response_format":{"type":"regex","regex":"a"},"tools":)" + std::string(kTools)),
       "");
+  const auto grammar = [](const std::string& text) {
+    return refusal(R"(,"guided_grammar":")" + text + R"(")");
+  };
+  for (const std::string text :
+       {R"(start: %json {\"not\":{}})", R"(start: \"a\" <[1]> \"b\")", R"(start: <|User|> \"x\")",
+        R"(start: \"a\" // x\n <[1]>)", R"(%llguidance {}\nstart: \"a\")"}) {
+    EXPECT_NE(grammar(text).find("is not allowed in a request's grammar"), std::string::npos)
+        << text << grammar(text);
+  }
+  EXPECT_EQ(grammar(R"(start: \"<[1]>\" /<a\\/>%json/ // <|User|>\n)"), "");
 }
 
 }  // namespace

@@ -19,9 +19,16 @@ std::string one_line(std::string_view text) {
   if (text.find("NoExtensionBias") != std::string_view::npos) {
     return "no answer can satisfy it";
   }
-  text = text.substr(0, text.find(" <non-verbose/>"));
+  text = text.substr(0, text.find("<non-verbose/>"));
+  if (text.size() > kBytesMax) {  // not within a character
+    std::size_t end = kBytesMax;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+      --end;
+    }
+    text = text.substr(0, end);
+  }
   std::string out;
-  for (const char c : text.substr(0, kBytesMax)) {
+  for (const char c : text) {
     if (c != '\n' && c != '\r') {
       out.push_back(c);
     } else if (!out.empty() && out.back() != ' ') {

@@ -1,5 +1,8 @@
 #include "recipe/answer_grammar.h"
 
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +54,31 @@ Result<AnswerGrammar> of_text(Kind kind, std::string text, std::string place) {
   return AnswerGrammar{.kind = kind, .text = std::move(text), .place = std::move(place)};
 }
 
+// Outside of strings, regular expressions and comments, where it means something else: a schema in
+// the grammar would pass by every check of schemas, and a control token would end the answer, or
+// open a call, where no text can.
+std::optional<std::string_view> forbidden_in_lark(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kForbidden = {"%json", "%lark", "%llguidance"};
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"' || (c == '/' && !text.substr(i).starts_with("//"))) {
+      for (++i; i < text.size() && text[i] != c; ++i) {
+        i += text[i] == '\\' ? 1 : 0;
+      }
+    } else if (c == '/' || c == '#') {
+      i = std::min(text.find('\n', i), text.size());
+    } else if (c == '<') {
+      return "<...>";
+    }
+    for (const std::string_view word : kForbidden) {
+      if (i < text.size() && text.substr(i).starts_with(word)) {
+        return word;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 Result<AnswerGrammar> of_guided(const GuidedFormat& guided) {
   switch (guided.kind) {
     case GuidedFormat::Kind::kSchema:
@@ -58,6 +86,11 @@ Result<AnswerGrammar> of_guided(const GuidedFormat& guided) {
     case GuidedFormat::Kind::kRegex:
       return of_text(Kind::kRegex, guided.text, guided.place);
     case GuidedFormat::Kind::kGrammar:
+      if (const auto word = forbidden_in_lark(guided.text)) {
+        return fail(Code::kInvalidArgument,
+                    "`" + std::string(*word) + "` is not allowed in a request's grammar",
+                    guided.place);
+      }
       return of_text(Kind::kLark, guided.text, guided.place);
     case GuidedFormat::Kind::kChoice:
       break;
