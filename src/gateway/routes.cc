@@ -648,7 +648,7 @@ void Routes::prepare(Start start, std::optional<recipe::JsonArray> earlier) {
         GALLEY_TRY(Prepared prepared,
                    context_.codec.prepare(protocol, body.text, std::move(earlier)));
         prepared.generation.tenant = tenant;
-        GALLEY_CHECK_OK(context_.source.prepare(prepared.generation));
+        GALLEY_CHECK_OK(fit(prepared, context_.source));
         return prepared;
       },
       [this, exchange, place = std::move(start.place)](Prepared prepared) mutable {

@@ -76,6 +76,18 @@ TEST_F(RoutesTest, ChatIsServedUnderItsThreePaths) {
   }
 }
 
+TEST_F(RoutesTest, AFormatThatTheSourceDoesNotEnforceIs501) {
+  const std::string body = chat_body(R"(, "guided_json": {"type": "object"})");
+  const HttpResponse refused = ask("POST", "/chat/completions", {}, body);
+  EXPECT_EQ(refused.status, 501);
+  EXPECT_NE(refused.body.find("guided_json"), std::string::npos) << refused.body;
+  gateway_.source.enforces = true;
+  ask("POST", "/chat/completions", {}, body);
+  gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+  exchange_->run();
+  EXPECT_EQ(exchange_->response.status, 200);
+}
+
 TEST_F(RoutesTest, EachProtocolIsServedUnderItsPaths) {
   constexpr std::string_view kResponses = R"({"model":"DeepSeek-V4.1-Flash","input":"Hello"})";
   constexpr std::string_view kMessages = R"({"model":"DeepSeek-V4.1-Flash","max_tokens":9,)"

@@ -104,11 +104,6 @@ TEST(Dialect, WhatIsNotAskedIsRefusedByName) {
   generation = {};
   generation.images.emplace_back();
   EXPECT_EQ(refused(generation), "messages");
-  generation = {};
-  generation.constraint.kind = recipe::Constraint::Kind::kJson;
-  EXPECT_EQ(refused(generation), "response_format");
-  generation.constraint.kind = recipe::Constraint::Kind::kToolCallRequired;
-  EXPECT_EQ(refused(generation), "tool_choice");
 }
 
 // Reads events one after the other.
