@@ -287,7 +287,7 @@ void ForeignSource::Impl::attempt(const Shared& asked) {
   ++asked->attempts.fruitless;
   asked->heard = clock_.now();
   asked->events = {};
-  asked->reader = dialect_->reader();
+  asked->reader = dialect_->reader(asked->generation);
   HttpAsk ask{.url = options_.url + std::string(dialect_->path()),
               .body = dialect_->body(asked->generation, asked->delivered),
               .key = options_.key,
