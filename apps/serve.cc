@@ -318,7 +318,7 @@ Result<void> serve(const Config& config) {
   GALLEY_CHECK_OK(kept->begin_batches(*codec, answerer.source(), ids, interactive));
   std::unique_ptr<gateway::SpanExporter> spans;
   if (const std::string& otlp = config.string("server.otlp"); !otlp.empty()) {
-    spans = std::make_unique<gateway::SpanExporter>(otlp, entropy_seed(), metrics, log);
+    spans = std::make_unique<gateway::SpanExporter>(otlp, entropy_seed(), clock, metrics, log);
   }
   gateway::Routes routes({.codec = *codec,
                           .source = answerer.source(),

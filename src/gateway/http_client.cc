@@ -185,6 +185,7 @@ std::uint64_t HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
   // Less than a byte a second, so long.
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(state_->bounds.silence.count()));
+  curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(ask.total_max.count()));
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer.reason.data());
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &take);

@@ -35,6 +35,8 @@ struct HttpAsk {
   bool streams = false;                   // only a stream of events is an answer
   bool direct = false;                    // past the proxies that the environment names
   std::vector<std::string> headers = {};  // more of them, as "name: value"
+  // Of all of it, from the connection to the last byte. Zero: the bounds of the client alone.
+  std::chrono::milliseconds total_max{};
 };
 
 // One answer as it comes. Called on the client's thread.

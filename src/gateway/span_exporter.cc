@@ -1,5 +1,6 @@
 #include "gateway/span_exporter.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/core.h>
 
@@ -14,8 +15,6 @@ using recipe::Json;
 using recipe::JsonArray;
 using recipe::JsonObject;
 
-// A collector that does not answer within it is not waited for, also at the end.
-constexpr std::chrono::seconds kPatience{5};
 constexpr int kServerKind = 2;  // of the span kinds, and below of the status codes
 constexpr int kErrorStatus = 2;
 
@@ -70,8 +69,10 @@ std::string otlp_json(std::span<const Span> spans) {
   return to_json(JsonObject{{"resourceSpans", JsonArray{resource}}});
 }
 
-SpanExporter::SpanExporter(std::string url, Seed seed, Metrics& metrics, Log& log)
+SpanExporter::SpanExporter(
+    std::string url, Seed seed, const Clock& clock, Metrics& metrics, Log& log)
     : url_(std::move(url)),
+      clock_(clock),
       log_(log),
       sent_(metrics.counter("galley_spans_sent_total", "Spans that the collector has taken.")),
       dropped_(metrics.counter("galley_spans_dropped_total",
@@ -82,7 +83,7 @@ SpanExporter::SpanExporter(std::string url, Seed seed, Metrics& metrics, Log& lo
 }
 
 SpanExporter::~SpanExporter() {
-  stopping_ = true;
+  ends_ = clock_.now() + kFlushMax;
   waiting_.close();
 }
 
@@ -111,17 +112,29 @@ void SpanExporter::run() {
       }
       batch.push_back(*std::move(next));
     }
-    if (stopping_ && told_) {
+    const bool stopping = ends_.load() != TimeNs::max();
+    const std::chrono::milliseconds left = patience();
+    if (stopping && (told_ || left.count() <= 0)) {
       dropped_.add(static_cast<double>(batch.size()));
     } else {
-      send(batch);
+      send(batch, left);
     }
   }
 }
 
-void SpanExporter::send(const std::vector<Span>& batch) {
-  HttpClient client({.silence = kPatience});
-  const auto taken = client.fetch({.url = url_ + "/v1/traces", .body = otlp_json(batch)});
+std::chrono::milliseconds SpanExporter::patience() const {
+  const TimeNs ends = ends_;
+  if (ends == TimeNs::max()) {
+    return kPatience;
+  }
+  return std::min(kPatience,
+                  std::chrono::duration_cast<std::chrono::milliseconds>(ends - clock_.now()));
+}
+
+void SpanExporter::send(const std::vector<Span>& batch, std::chrono::milliseconds patience) {
+  HttpClient client;
+  const auto taken =
+      client.fetch({.url = url_ + "/v1/traces", .body = otlp_json(batch), .total_max = patience});
   const auto count = static_cast<double>(batch.size());
   if (taken) {
     sent_.add(count);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/bounded_queue.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/mutex.h"
@@ -41,10 +43,14 @@ class SpanExporter {
  public:
   static constexpr std::size_t kWaitingMax = 4096;
   static constexpr std::size_t kBatchMax = 512;
+  // A collector has as long for a batch, whether it is silent or sends a byte now and then.
+  static constexpr std::chrono::milliseconds kPatience{5000};
+  static constexpr std::chrono::milliseconds kFlushMax{5000};
 
   // `url` is the collector's, without the path: "http://127.0.0.1:4318". The rest outlives this.
-  SpanExporter(std::string url, Seed seed, Metrics& metrics, Log& log);
-  // Sends what waits, unless the collector takes nothing.
+  SpanExporter(std::string url, Seed seed, const Clock& clock, Metrics& metrics, Log& log);
+  // Sends what waits, unless the collector takes nothing or is slow: after the batch that is on its
+  // way, kFlushMax are spent on it.
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
@@ -54,10 +60,13 @@ class SpanExporter {
 
  private:
   void run();
-  void send(const std::vector<Span>& batch);
+  // What a batch may take that begins now.
+  [[nodiscard]] std::chrono::milliseconds patience() const;
+  void send(const std::vector<Span>& batch, std::chrono::milliseconds patience);
 
   const std::string url_;
-  std::atomic<bool> stopping_ = false;
+  const Clock& clock_;
+  std::atomic<TimeNs> ends_ = TimeNs::max();  // of sending, once this ends
   Log& log_;
   Counter sent_;
   Counter dropped_;

@@ -2,6 +2,7 @@
 // Method: the JSON itself, and a collector of the test's own on a socket.
 #include "gateway/span_exporter.h"
 
+#include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
 #include <memory>
@@ -43,7 +44,7 @@ class Exporting : public testing::Test {
  protected:
   // Adds `count` spans that begin traces, and ends the exporter, which sends what waits.
   void send(const std::string& url, std::size_t count) {
-    SpanExporter exporter(url, Seed{7}, metrics_, log_);
+    SpanExporter exporter(url, Seed{7}, clock_, metrics_, log_);
     for (std::size_t i = 0; i < count; ++i) {
       Span span = some_span();
       span.trace_id.clear();
@@ -82,13 +83,68 @@ TEST_F(Exporting, WhatItDoesNotTakeIsCountedAndToldOnce) {
 TEST_F(Exporting, MoreThanFitAreDropped) {
   FakeEngine collector({[](const Peer& peer) { peer.wait_gone(); }});
   {
-    SpanExporter exporter(collector.url(), Seed{7}, metrics_, log_);
+    SpanExporter exporter(collector.url(), Seed{7}, clock_, metrics_, log_);
     for (std::size_t i = 0; i < SpanExporter::kWaitingMax + SpanExporter::kBatchMax + 10; ++i) {
       exporter.add(some_span());
     }
     EXPECT_FALSE(counts("galley_spans_dropped_total 0")) << metrics_.render();
   }
   EXPECT_TRUE(counts("galley_spans_sent_total 0")) << metrics_.render();
+}
+
+// It would be done after 15 s: a bound on silence alone waits for it.
+TEST_F(Exporting, ACollectorThatTricklesIsNotWaitedFor) {
+  FakeEngine collector({[](const Peer& peer) {
+    Mutex mutex;
+    CondVar never;
+    const MutexLock lock(mutex);
+    bool open = peer.send("HTTP/1.1 200 OK\r\ncontent-length: 300\r\n\r\n");
+    for (int i = 0; i < 300 && open; ++i) {
+      never.wait_for(mutex, std::chrono::milliseconds(50));
+      open = peer.send(" ");
+    }
+  }});
+  send(collector.url(), 1);
+  EXPECT_TRUE(counts("galley_spans_dropped_total 1")) << metrics_.render();
+}
+
+// A clock that stands unless it is told to go, and knows whether it was asked.
+class HandClock final : public Clock {
+ public:
+  [[nodiscard]] TimeNs now() const override {
+    asked_ = true;
+    return TimeNs(std::chrono::seconds(seconds_.load()));
+  }
+  [[nodiscard]] UnixTime unix_time() const override { return {}; }
+  void go(int seconds) { seconds_ += seconds; }
+  [[nodiscard]] bool asked() const { return asked_; }
+
+ private:
+  std::atomic<int> seconds_ = 0;
+  mutable std::atomic<bool> asked_ = false;
+};
+
+TEST_F(Exporting, ASlowCollectorGetsWhatItTakesInTimeAtTheEnd) {
+  HandClock clock;
+  FakeEngine collector({[&](const Peer& peer) {
+    Mutex mutex;
+    CondVar never;
+    const MutexLock lock(mutex);
+    while (!clock.asked()) {  // the exporter ends
+      never.wait_for(mutex, std::chrono::milliseconds(1));
+    }
+    clock.go(3);
+    peer.refuse(200, "{}");
+  }});
+  {
+    SpanExporter exporter(collector.url(), Seed{7}, clock, metrics_, log_);
+    for (std::size_t i = 0; i < SpanExporter::kWaitingMax; ++i) {
+      exporter.add(some_span());
+    }
+  }
+  EXPECT_FALSE(counts("galley_spans_dropped_total 0")) << metrics_.render();
+  EXPECT_FALSE(counts("galley_spans_sent_total 0")) << metrics_.render();
+  EXPECT_LE(collector.questions().size(), 3U);
 }
 
 }  // namespace
