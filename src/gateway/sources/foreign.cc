@@ -1,6 +1,7 @@
 #include "gateway/sources/foreign.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <fmt/core.h>
 #include <list>
@@ -111,9 +112,12 @@ Result<void> check_url(std::string_view url) {
   return {};
 }
 
-// The engine's refusal of our key or path is not for the client to mend.
+// Whatever else is wrong between the engine and us, as our key or a reply past a bound, is not for
+// the client to mend.
 Error for_client(std::string_view engine, Error error) {
-  if (error.code == Code::kUnauthenticated || error.code == Code::kNotFound) {
+  constexpr std::array kTold{Code::kInvalidArgument, Code::kOverloaded, Code::kDeadlineExceeded,
+                             Code::kInternal};
+  if (std::ranges::find(kTold, error.code) == kTold.end()) {
     error.code = Code::kUnavailable;
   }
   return std::move(in_step(engine, std::move(error)).error());
@@ -351,8 +355,9 @@ void ForeignSource::Impl::on_end(Asked& asked, Result<void> ended) {
   if (ended) {
     ended = fail(Code::kUnavailable, "its stream ended before the answer did");
   }
+  const bool too_large = ended.error().code == Code::kTooLarge;  // and would be again
   Error error = for_client(dialect_->name(), std::move(ended).error());
-  if (tries_again(error.code, asked.attempts) &&
+  if (!too_large && tries_again(error.code, asked.attempts) &&
       can_go_on(asked.generation, asked.delivered.size())) {
     repeats_.add();
     log_.warn("asks another engine again", {{"engine", dialect_->name()},

@@ -279,6 +279,19 @@ TEST_P(Foreign, RubbishIsAnError) {
   }
 }
 
+TEST_P(Foreign, AnEventWithoutEndIsNotTheClientsFault) {
+  FakeEngine engine({[](const Peer& peer) {
+    peer.begin_stream();
+    peer.send("data: ");
+    while (peer.send(std::string(std::size_t{1} << 20U, 'x'))) {
+    }
+  }});
+  const auto active = source(engine).start(generation_of(), sink_);
+  ASSERT_TRUE(active);
+  EXPECT_EQ(sink_.error().code, Code::kUnavailable);
+  EXPECT_EQ(engine.questions().size(), 1U);
+}
+
 TEST_P(Foreign, AnErrorInTheStreamIsOne) {
   FakeEngine engine({[](const Peer& peer) {
     peer.begin_stream();
