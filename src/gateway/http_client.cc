@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 #include <fmt/core.h>
 #include <list>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -129,6 +130,27 @@ Result<void> end_of(const Transfer& transfer, CURLcode code) {
 }
 
 }  // namespace
+
+Result<void> check_server_url(std::string_view url, std::string_view where) {
+  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parts(curl_url(), &curl_url_cleanup);
+  const std::string text(url);
+  const bool schemed = url.starts_with("http://") || url.starts_with("https://");
+  // The error does not show it: there may be a password in it.
+  if (!schemed || curl_url_set(parts.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) {
+    return fail(Code::kInvalidArgument, "wants an address that begins with http:// or https://",
+                std::string(where));
+  }
+  for (const CURLUPart part : {CURLUPART_USER, CURLUPART_PASSWORD}) {
+    char* value = nullptr;
+    const CURLUcode got = curl_url_get(parts.get(), part, &value, 0);
+    curl_free(value);
+    if (got == CURLUE_OK) {
+      return fail(Code::kInvalidArgument, "must have no name or password in it: logs show it",
+                  std::string(where));
+    }
+  }
+  return {};
+}
 
 struct HttpClient::State {
   HttpBounds bounds;

@@ -39,6 +39,10 @@ struct HttpAsk {
   std::chrono::milliseconds total_max{};
 };
 
+// The address of a server as an operator writes it. Error: kInvalidArgument, `where`, for one that
+// is no http:// or https://, or has a name or a password, which every log would show.
+[[nodiscard]] Result<void> check_server_url(std::string_view url, std::string_view where);
+
 // One answer as it comes. Called on the client's thread.
 struct HttpAnswer {
   // A piece of the body of a 2xx. An error breaks the request off and is what it ends with.

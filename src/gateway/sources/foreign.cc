@@ -104,14 +104,6 @@ class Asked {
   recipe::TokenSink* sink_ GALLEY_GUARDED_BY(mutex_);  // null: the generation is over
 };
 
-Result<void> check_url(std::string_view url) {
-  if (!url.starts_with("http://") && !url.starts_with("https://")) {
-    return fail(Code::kInvalidArgument, fmt::format("'{}' begins with no http:// or https://", url),
-                "engine.url");
-  }
-  return {};
-}
-
 // Whatever else is wrong between the engine and us, as our key or a reply past a bound, is not for
 // the client to mend.
 Error for_client(std::string_view engine, Error error) {
@@ -424,7 +416,7 @@ Result<std::unique_ptr<ForeignSource>> ForeignSource::create(
     Metrics& metrics,
     Log& log,
     ForeignOptions options) {
-  GALLEY_CHECK_OK(check_url(options.url));
+  GALLEY_CHECK_OK(check_server_url(options.url, "engine.url"));
   while (options.url.ends_with('/')) {
     options.url.pop_back();
   }
