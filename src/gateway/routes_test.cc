@@ -486,6 +486,8 @@ TEST_F(RoutesTest, EachRequestLeavesASpanUnlessItsTraceIsNotRecorded) {
   EXPECT_EQ(spans[0].ended - spans[0].begun, std::chrono::seconds(3));
   EXPECT_EQ(*spans[0].first_token - spans[0].begun, std::chrono::seconds(1));
   EXPECT_FALSE(spans[0].failed);
+  EXPECT_EQ(spans[0].attributes.at(2).second, SpanValue(std::int64_t{200}));
+  EXPECT_EQ(spans[0].attributes.at(4).second, SpanValue(true));
   EXPECT_EQ(spans[0].trace_id, "");
 
   const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0";

@@ -1,10 +1,12 @@
 #include "gateway/span_exporter.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <fmt/core.h>
 
 #include "base/check.h"
+#include "base/quote.h"
 #include "gateway/http_client.h"
 #include "recipe/json.h"
 
@@ -15,7 +17,8 @@ using recipe::Json;
 using recipe::JsonArray;
 using recipe::JsonObject;
 
-constexpr int kServerKind = 2;  // of the span kinds, and below of the status codes
+constexpr std::size_t kShownBytesMax = 300;  // of what a collector says
+constexpr int kServerKind = 2;               // of the span kinds, and below of the status codes
 constexpr int kErrorStatus = 2;
 
 std::string nanoseconds(UnixTime time) {
@@ -23,8 +26,19 @@ std::string nanoseconds(UnixTime time) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
 }
 
-Json attribute(const std::string& key, const std::string& value) {
-  return JsonObject{{"key", key}, {"value", JsonObject{{"stringValue", value}}}};
+// Whole numbers of 64 bits are texts in the JSON of protocol buffers.
+Json json_of(const SpanValue& value) {
+  if (const auto* const number = std::get_if<std::int64_t>(&value)) {
+    return JsonObject{{"intValue", std::to_string(*number)}};
+  }
+  if (const bool* const flag = std::get_if<bool>(&value)) {
+    return JsonObject{{"boolValue", *flag}};
+  }
+  return JsonObject{{"stringValue", std::get<std::string>(value)}};
+}
+
+Json attribute(const std::string& key, const SpanValue& value) {
+  return JsonObject{{"key", key}, {"value", json_of(value)}};
 }
 
 Json json_of(const Span& span) {
@@ -67,6 +81,20 @@ std::string otlp_json(std::span<const Span> spans) {
       {"resource", JsonObject{{"attributes", JsonArray{attribute("service.name", "galley")}}}},
       {"scopeSpans", JsonArray{scope}}};
   return to_json(JsonObject{{"resourceSpans", JsonArray{resource}}});
+}
+
+std::size_t rejected_spans(std::string_view answer, std::size_t sent) {
+  const auto json = recipe::parse_json(answer);
+  const Json* const partial = json ? json->find("partialSuccess") : nullptr;
+  const Json* const count = partial == nullptr ? nullptr : partial->find("rejectedSpans");
+  std::size_t rejected = 0;
+  if (count != nullptr && count->int64() != nullptr) {
+    rejected = static_cast<std::size_t>(std::max(*count->int64(), std::int64_t{0}));
+  } else if (count != nullptr && count->string() != nullptr) {
+    const std::string& text = *count->string();
+    std::from_chars(text.data(), text.data() + text.size(), rejected);
+  }
+  return std::min(rejected, sent);
 }
 
 SpanExporter::SpanExporter(
@@ -135,15 +163,25 @@ void SpanExporter::send(const std::vector<Span>& batch, std::chrono::millisecond
   HttpClient client;
   const auto taken =
       client.fetch({.url = url_ + "/v1/traces", .body = otlp_json(batch), .total_max = patience});
-  const auto count = static_cast<double>(batch.size());
-  if (taken) {
-    sent_.add(count);
-    told_ = false;
+  if (!taken) {
+    dropped_.add(static_cast<double>(batch.size()));
+    tell(told_, "the collector takes no spans", taken.error().what);
     return;
   }
-  dropped_.add(count);
-  if (!std::exchange(told_, true)) {
-    log_.warn("the collector takes no spans", {{"url", url_}, {"reason", taken.error().what}});
+  told_ = false;
+  const std::size_t rejected = rejected_spans(*taken, batch.size());
+  sent_.add(static_cast<double>(batch.size() - rejected));
+  dropped_.add(static_cast<double>(rejected));
+  if (rejected > 0) {
+    tell(told_rejected_, "the collector takes not all spans",
+         harmless(std::string_view(*taken).substr(0, kShownBytesMax)));
+  }
+}
+
+// Once.
+void SpanExporter::tell(bool& told, std::string_view message, std::string_view reason) {
+  if (!std::exchange(told, true)) {
+    log_.warn(message, {{"url", url_}, {"reason", reason}});
   }
 }
 

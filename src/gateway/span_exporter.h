@@ -3,10 +3,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/bounded_queue.h"
@@ -20,6 +23,8 @@
 
 namespace galley::gateway {
 
+using SpanValue = std::variant<std::string, std::int64_t, bool>;
+
 // One request, for a tracing system.
 struct Span {
   std::string trace_id;   // 32 hexadecimal digits; empty: it begins a trace
@@ -30,11 +35,14 @@ struct Span {
   UnixTime ended{};
   std::optional<UnixTime> first_token;
   bool failed = false;
-  std::vector<std::pair<std::string, std::string>> attributes;
+  std::vector<std::pair<std::string, SpanValue>> attributes;
 };
 
 // The JSON body that OTLP over HTTP has for them.
 [[nodiscard]] std::string otlp_json(std::span<const Span> spans);
+
+// How many of `sent` spans a collector's answer says it has not taken.
+[[nodiscard]] std::size_t rejected_spans(std::string_view answer, std::size_t sent);
 
 // Sends spans to an OpenTelemetry collector, some at a time, from a thread of its own. What does
 // not fit into its queue, and what the collector does not take, is counted and forgotten: tracing
@@ -63,6 +71,7 @@ class SpanExporter {
   // What a batch may take that begins now.
   [[nodiscard]] std::chrono::milliseconds patience() const;
   void send(const std::vector<Span>& batch, std::chrono::milliseconds patience);
+  void tell(bool& told, std::string_view message, std::string_view reason);
 
   const std::string url_;
   const Clock& clock_;
@@ -73,7 +82,9 @@ class SpanExporter {
   Mutex mutex_;
   Random random_ GALLEY_GUARDED_BY(mutex_);
   BoundedQueue<Span> waiting_{kWaitingMax};
-  bool told_ = false;      // of the thread: the log has that the collector takes nothing
+  // Of the thread: the log has that the collector takes nothing, or not all.
+  bool told_ = false;
+  bool told_rejected_ = false;
   TaskPool thread_{1, 1};  // last: joined before all that it uses goes
 };
 

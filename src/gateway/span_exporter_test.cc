@@ -25,7 +25,9 @@ Span some_span() {
           .ended = UnixTime(std::chrono::seconds(1'700'000'002)),
           .first_token = UnixTime(std::chrono::milliseconds(1'700'000'000'500)),
           .failed = true,
-          .attributes = {{"http.route", "/x"}}};
+          .attributes = {{"http.route", "/x"},
+                         {"http.response.status_code", std::int64_t{200}},
+                         {"galley.complete", true}}};
 }
 
 TEST(SpanExporter, TheFormIsOtlps) {
@@ -35,7 +37,9 @@ TEST(SpanExporter, TheFormIsOtlps) {
       R"({"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"galley"}}]},)"
       R"("scopeSpans":[{"scope":{"name":"galley"},"spans":[{"traceId":"4bf92f3577b34da6a3ce929d0e0e4736",)"
       R"("spanId":"0000000000000001","name":"POST /x","kind":2,"startTimeUnixNano":"1700000000000000000",)"
-      R"("endTimeUnixNano":"1700000002000000000","attributes":[{"key":"http.route","value":{"stringValue":"/x"}}],)"
+      R"("endTimeUnixNano":"1700000002000000000","attributes":[{"key":"http.route","value":{"stringValue":"/x"}},)"
+      R"({"key":"http.response.status_code","value":{"intValue":"200"}},)"
+      R"({"key":"galley.complete","value":{"boolValue":true}}],)"
       R"("events":[{"timeUnixNano":"1700000000500000000","name":"first_token"}],)"
       R"("parentSpanId":"00f067aa0ba902b7","status":{"code":2}}]}]}]})");
 }
@@ -90,6 +94,27 @@ TEST_F(Exporting, MoreThanFitAreDropped) {
     EXPECT_FALSE(counts("galley_spans_dropped_total 0")) << metrics_.render();
   }
   EXPECT_TRUE(counts("galley_spans_sent_total 0")) << metrics_.render();
+}
+
+TEST(SpanExporter, ReadsHowManyAreRejected) {
+  EXPECT_EQ(rejected_spans("{}", 5), 0U);
+  EXPECT_EQ(rejected_spans("no JSON", 5), 0U);
+  EXPECT_EQ(rejected_spans(R"({"partialSuccess":{}})", 5), 0U);
+  EXPECT_EQ(rejected_spans(R"({"partialSuccess":{"rejectedSpans":"2"}})", 5), 2U);
+  EXPECT_EQ(rejected_spans(R"({"partialSuccess":{"rejectedSpans":3}})", 5), 3U);
+  EXPECT_EQ(rejected_spans(R"({"partialSuccess":{"rejectedSpans":"99"}})", 5), 5U);
+  EXPECT_EQ(rejected_spans(R"({"partialSuccess":{"rejectedSpans":-1}})", 5), 0U);
+}
+
+TEST_F(Exporting, WhatIsRejectedIsNotSent) {
+  FakeEngine collector({[](const Peer& peer) {
+    peer.refuse(200, R"({"partialSuccess":{"rejectedSpans":"1","errorMessage":"too old"}})");
+  }});
+  send(collector.url(), 1);
+  EXPECT_TRUE(counts("galley_spans_dropped_total 1")) << metrics_.render();
+  EXPECT_TRUE(counts("galley_spans_sent_total 0"));
+  ASSERT_EQ(lines_.size(), 1U);
+  EXPECT_NE(lines_[0].find("too old"), std::string::npos) << lines_[0];
 }
 
 // It would be done after 15 s: a bound on silence alone waits for it.
