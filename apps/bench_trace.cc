@@ -55,11 +55,8 @@ Result<std::vector<std::uint64_t>> blocks_in(const Json& line, std::string_view 
     return fail(Code::kInvalidArgument, fmt::format("must have a list `{}`", key));
   }
   for (const Json& item : *found->array()) {
-    const std::string name = to_json(item);
     Fnv1a hash;
-    for (const char c : name) {
-      hash.add(static_cast<std::uint8_t>(c));
-    }
+    hash.add(std::string_view(to_json(item)));
     out.push_back(hash.value());
   }
   return out;

@@ -28,6 +28,7 @@
 #include "base/loop_thread.h"
 #include "base/real_clock.h"
 #include "gateway/codec.h"
+#include "gateway/http_client.h"
 #include "gateway/http_server.h"
 #include "gateway/routes.h"
 #include "gateway/sources/dialect.h"
@@ -291,6 +292,9 @@ Result<void> serve(const Config& config) {
   GALLEY_TRY(LogOptions log_config, log_options(config));
   Log log(clock, std::move(log_config));
   GALLEY_TRY(gateway::ApiKeys keys, api_keys(config));
+  if (const std::string& otlp = config.string("server.otlp"); !otlp.empty()) {
+    GALLEY_CHECK_OK(gateway::check_server_url(otlp, "server.otlp"));
+  }
   const bool wants_key = !keys.empty();
   if (!wants_key && !is_loopback(config.string("server.address"))) {
     log.warn("everybody who reaches this address may use the server: no keys are set",
@@ -318,7 +322,7 @@ Result<void> serve(const Config& config) {
   GALLEY_CHECK_OK(kept->begin_batches(*codec, answerer.source(), ids, interactive));
   std::unique_ptr<gateway::SpanExporter> spans;
   if (const std::string& otlp = config.string("server.otlp"); !otlp.empty()) {
-    spans = std::make_unique<gateway::SpanExporter>(otlp, entropy_seed(), metrics, log);
+    spans = std::make_unique<gateway::SpanExporter>(otlp, entropy_seed(), clock, metrics, log);
   }
   gateway::Routes routes({.codec = *codec,
                           .source = answerer.source(),

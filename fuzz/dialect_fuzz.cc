@@ -29,7 +29,7 @@ std::vector<TokenId> read(const galley::gateway::Dialect& dialect,
   std::vector<TokenId> ids;
   bool well = true;
   galley::gateway::SseReader events;
-  const auto reader = dialect.reader();
+  const auto reader = dialect.reader({});
   while (!stream.empty() && well) {
     const std::string_view piece = stream.substr(0, piece_bytes);
     stream.remove_prefix(piece.size());

@@ -97,6 +97,12 @@ MUTATIONS = {
     "more than a minute's worth is saved": (
         "src/gateway/key_quota.cc", "std::min(level_ + per_second_ * seconds(now - at_), per_second_ * kSecondsPerMinute)",
         "level_ + per_second_ * seconds(now - at_)", "gateway", "KeyQuotaTest.RequestsComeBackWithTime"),
+    "a format is left to a source without grammars": (
+        "src/gateway/codec.cc", "if (!source.enforces_grammars()) {", "if (source.enforces_grammars()) {", "gateway",
+        "Unenforcing.WhatCannotBeKeptIsRefusedByName"),
+    "llama.cpp's cache is everybody's": (
+        "src/gateway/sources/dialect_llama_cpp.cc", "return generation.tenant.empty() && generation.user.empty();", "return generation.user.empty();",
+        "gateway", "LlamaCpp.WhoIsNamedNeitherSharesItsCacheNorLearnsOfIt"),
     "a share for every user that a client names": (
         "src/gateway/routes.cc", "prepared.generation.tenant = tenant;", "prepared.generation.tenant = tenant + prepared.request.user;",
         "gateway", "KeysTest.ATenantIsTheKeyWhoeverItsUserIs"),

@@ -82,6 +82,7 @@ class EngineSource final : public recipe::TokenSource {
       std::vector<recipe::Generation> generations,
       std::span<recipe::TokenSink* const> sinks) override;
   Result<void> prepare(recipe::Generation& generation) override;
+  [[nodiscard]] bool enforces_grammars() const override { return true; }
   // Not once the device has failed.
   [[nodiscard]] bool ready() const override GALLEY_EXCLUDES(mutex_);
   [[nodiscard]] std::string_view description() const override { return description_; }

@@ -69,6 +69,7 @@ class SingleSequenceSource final : public recipe::TokenSource {
   Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
                                                           recipe::TokenSink& sink) override;
   Result<void> prepare(recipe::Generation& generation) override;
+  [[nodiscard]] bool enforces_grammars() const override { return true; }
   [[nodiscard]] bool ready() const override { return true; }
   [[nodiscard]] std::string_view description() const override { return description_; }
 

@@ -137,8 +137,8 @@ class Run {
                         ? context_.codec.prepare(request.protocol, *request.body)
                         : Result<Prepared>(std::unexpected(std::move(request.body).error()));
     if (prepared) {
-      if (auto ready = context_.source.prepare(prepared->generation); !ready) {
-        prepared = std::unexpected(std::move(ready).error());
+      if (auto fits = fit(*prepared, context_.source); !fits) {
+        prepared = std::unexpected(std::move(fits).error());
       }
     }
     return {.entry = &entry, .protocol = request.protocol, .prepared = std::move(prepared)};

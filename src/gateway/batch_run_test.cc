@@ -266,6 +266,13 @@ TEST_F(BatchRunTest, AnOutputThatIsFullEndsTheRun) {
   EXPECT_EQ(source.live(), 0);
 }
 
+TEST_F(BatchRunTest, AFormatThatTheSourceDoesNotEnforceIs501) {
+  const auto answers = echo(line("free", kChat, chat_body()) +
+                            line("shaped", kChat, chat_body(R"(, "guided_regex": "a+")")));
+  EXPECT_EQ(status(answers.at("free")), 200);
+  EXPECT_EQ(status(answers.at("shaped")), 501);
+}
+
 TEST_F(BatchRunTest, AnAnswerThatCouldNotBeReadAgainIsNotWritten) {
   // The deepest schema that a line may hold comes back one level deeper than any JSON we read.
   const auto tool_line = [](std::string_view nested) {

@@ -28,16 +28,38 @@ Result<void> refuse_unsupported(const recipe::Request& request, bool keeps, bool
 }
 
 // What is understood and has no effect here. Before the other notes: a client relies on it.
-void note_ineffective(recipe::Request& request, bool keeps) {
-  std::vector<std::string> notes;
-  if (request.store && !keeps) {
-    notes.emplace_back("`store: true` has no effect: this server keeps no responses");
-  }
-  request.notes.insert(request.notes.begin(), notes.begin(), notes.end());
+void note_first(recipe::Request& request, std::string note) {
+  request.notes.insert(request.notes.begin(), std::move(note));
   request.notes.resize(std::min(request.notes.size(), recipe::kNoteCountMax));
 }
 
+void note_unenforced(recipe::Request& request) {
+  if (!request.conversation.has_tools()) {
+    return;
+  }
+  if (!request.parallel_tool_calls) {
+    note_first(request, request.protocol == recipe::Protocol::kMessages
+                            ? "`disable_parallel_tool_use` is not enforced"
+                            : "`parallel_tool_calls: false` is not enforced");
+  }
+  if (std::ranges::any_of(request.conversation.tools,
+                          [](const recipe::Tool& tool) { return tool.strict == true; })) {
+    note_first(request, "`strict` of tools is not enforced: arguments may not fit their schema");
+  }
+}
+
 }  // namespace
+
+Result<void> fit(Prepared& prepared, recipe::TokenSource& source) {
+  if (!source.enforces_grammars()) {
+    if (const std::string& member = prepared.generation.grammar.demanded_by; !member.empty()) {
+      return fail(Code::kUnimplemented,
+                  "what makes this server's tokens enforces no format and no tool call", member);
+    }
+    note_unenforced(prepared.request);
+  }
+  return source.prepare(prepared.generation);
+}
 
 Codec::Codec(std::shared_ptr<const recipe::Tokenizer> tokenizer,
              recipe::CodecOptions options,
@@ -108,7 +130,9 @@ Result<Prepared> Codec::prepare(recipe::Protocol protocol,
     GALLEY_CHECK_OK(check_completion(*request.completion, version));
   }
   GALLEY_CHECK_OK(refuse_unsupported(request, options_.keeps_responses, has_earlier));
-  note_ineffective(request, options_.keeps_responses);
+  if (request.store && !options_.keeps_responses) {
+    note_first(request, "`store: true` has no effect: this server keeps no responses");
+  }
   recipe::Prompt prompt = recipe::render(request);
 
   Prepared prepared;

@@ -22,6 +22,11 @@ struct Prepared {
   recipe::Generation generation;
 };
 
+// Fits it to who is to answer it, and has the grammar compiled (TokenSource::prepare). A source
+// that enforces no grammars: kUnimplemented, `where` the request's member, for what needs one; what
+// only promises less without it is noted.
+[[nodiscard]] Result<void> fit(Prepared& prepared, recipe::TokenSource& source);
+
 // Bodies -> generations, with the operator's choices: tokenizer, model names, context length.
 // Thread-safe.
 class Codec {

@@ -6,7 +6,11 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "base/real_clock.h"
 #include "gateway/fakes_for_test.h"
+#include "gateway/sources/echo.h"
+#include "gateway/sources/foreign.h"
+#include "gateway/sources/scripted.h"
 #include "recipe/limits.h"
 
 namespace galley::gateway {
@@ -179,6 +183,99 @@ TEST(Codec, CountsThePromptItWouldMake) {
   EXPECT_EQ(*counted, prepare(chat_body())->generation.prompt);
   const auto small = Codec::create(small_tokenizer(), {}, 2);  // also one that does not fit
   EXPECT_EQ((*small)->prompt(recipe::Protocol::kChat, chat_body()), *counted);
+}
+
+// Every kind of source that has no grammars.
+class Unenforcing : public testing::Test {
+ protected:
+  Unenforcing() {
+    sources_.push_back(std::make_unique<EchoSource>(small_tokenizer(), loop_));
+    sources_.push_back(
+        ScriptedSource::from_jsonl(R"({"text": "x"})", *small_tokenizer(), loop_).value());
+    for (const std::string_view dialect : kDialectNames) {
+      sources_.push_back(ForeignSource::create(make_dialect(dialect, small_tokenizer()),
+                                               small_tokenizer(), clock_, metrics_, log_,
+                                               {.url = "http://127.0.0.1:1"})
+                             .value());
+    }
+  }
+  // What comes of the request with `more`: the member that is refused, or the notes.
+  static std::vector<std::string> outcome(recipe::TokenSource& source, std::string_view more) {
+    auto made = prepare(chat_body(more));
+    if (!made) {
+      return {"invalid: " + to_string(made.error())};
+    }
+    Prepared prepared = *std::move(made);
+    const auto fits = fit(prepared, source);
+    if (!fits) {
+      EXPECT_EQ(fits.error().code, Code::kUnimplemented);
+      return {"refused: " + fits.error().where};
+    }
+    return prepared.request.notes;
+  }
+
+  VirtualLoop loop_;
+  RealClock clock_;
+  Metrics metrics_;
+  Log log_{clock_, {.write = [](std::string_view) {}}};
+  std::vector<std::unique_ptr<recipe::TokenSource>> sources_;
+};
+
+std::string tools(std::string_view strict, std::string_view more = "") {
+  return fmt::format(R"(, "tools": [{{"type": "function", "function": {{"name": "f", "strict": {},)"
+                     R"( "parameters": {{"type": "object", "properties": {{}}, "required": [],)"
+                     R"( "additionalProperties": false}}}}}}]{})",
+                     strict, more);
+}
+
+TEST_F(Unenforcing, WhatCannotBeKeptIsRefusedByName) {
+  for (const auto& source : sources_) {
+    const auto refused = [&](std::string_view more) { return outcome(*source, more).at(0); };
+    for (const std::string_view guided :
+         {R"("guided_json": {"type": "object"})", R"("guided_regex": "a+")",
+          R"("guided_choice": ["a"])", R"("guided_grammar": "start: \"a\"")"}) {
+      const std::string_view name = guided.substr(1, guided.find('"', 1) - 1);
+      EXPECT_EQ(refused(fmt::format(", {}", guided)), fmt::format("refused: {}", name));
+    }
+    EXPECT_EQ(refused(R"(, "structured_outputs": {"regex": "a+"})"),
+              "refused: structured_outputs.regex");
+    EXPECT_EQ(refused(R"(, "response_format": {"type": "json_schema", "json_schema": )"
+                      R"({"name": "s", "schema": {"type": "object"}}})"),
+              "refused: response_format");
+    EXPECT_EQ(refused(tools("false", R"(, "tool_choice": "required")")), "refused: tool_choice");
+    EXPECT_EQ(refused(tools("true", R"(, "tool_choice": "required")")), "refused: tool_choice");
+    EXPECT_EQ(refused(tools("false", R"(, "guided_json": {"type": "object"})")),
+              "refused: guided_json");
+  }
+}
+
+TEST_F(Unenforcing, WhatPromisesLessIsNoted) {
+  const std::string strict =
+      "`strict` of tools is not enforced: arguments may not fit their schema";
+  const std::string parallel = "`parallel_tool_calls: false` is not enforced";
+  const std::string one = R"(, "parallel_tool_calls": false)";
+  using Notes = std::vector<std::string>;
+  for (const auto& source : sources_) {
+    EXPECT_EQ(outcome(*source, ""), Notes{});
+    EXPECT_EQ(outcome(*source, one), Notes{});  // no calls at all
+    EXPECT_EQ(outcome(*source, tools("false")), Notes{});
+    EXPECT_EQ(outcome(*source, tools("true")), Notes{strict});
+    EXPECT_EQ(outcome(*source, tools("null", one)), Notes{parallel});
+    EXPECT_EQ(outcome(*source, tools("true", one + R"(, "store": true)")),
+              (Notes{strict, parallel, "`store` is ignored"}));
+    EXPECT_EQ(outcome(*source, tools("true", one + R"(, "tool_choice": "none")")), Notes{});
+  }
+}
+
+TEST(Codec, WhatASourceEnforcesIsNeitherRefusedNorNoted) {
+  ManualSource source;
+  source.enforces = true;
+  Prepared forced =
+      prepare(
+          chat_body(tools("true", R"(, "tool_choice": "required", "parallel_tool_calls": false)")))
+          .value();
+  EXPECT_TRUE(fit(forced, source).has_value());
+  EXPECT_EQ(forced.request.notes, std::vector<std::string>{});
 }
 
 }  // namespace

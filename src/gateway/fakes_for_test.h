@@ -130,6 +130,7 @@ class ManualSource final : public recipe::TokenSource {
     changed_.notify_all();
     return std::make_unique<Active>(*this);
   }
+  [[nodiscard]] bool enforces_grammars() const override { return enforces; }
   [[nodiscard]] bool ready() const override { return is_ready; }
   [[nodiscard]] std::string_view description() const override { return "manual"; }
 
@@ -160,6 +161,7 @@ class ManualSource final : public recipe::TokenSource {
   std::vector<recipe::TokenSink*> sinks;  // of all generations
   std::optional<Error> refusal;
   bool is_ready = true;
+  bool enforces = false;
 
  private:
   struct Active final : recipe::ActiveGeneration {

@@ -404,9 +404,6 @@ TEST_F(GenerationReplyTest, WhatTheSourceCannotDoIs501InTheProtocolsForm) {
   EXPECT_NE(answer("", R"([{"type": "image_url", "image_url": {"url": "http://host/a.png"}}])")
                 .find(R"("param":"messages")"),
             std::string::npos);
-  EXPECT_NE(answer(R"(, "response_format": {"type": "json_object"})", R"("json")")
-                .find(R"("param":"response_format")"),
-            std::string::npos);
   EXPECT_NE(answer(R"(, "logprobs": true)", R"("Hi")").find(R"("param":"logprobs")"),
             std::string::npos);
 }

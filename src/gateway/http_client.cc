@@ -6,6 +6,7 @@
 #include <curl/curl.h>
 #include <fmt/core.h>
 #include <list>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -130,6 +131,27 @@ Result<void> end_of(const Transfer& transfer, CURLcode code) {
 
 }  // namespace
 
+Result<void> check_server_url(std::string_view url, std::string_view where) {
+  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parts(curl_url(), &curl_url_cleanup);
+  const std::string text(url);
+  const bool schemed = url.starts_with("http://") || url.starts_with("https://");
+  // The error does not show it: there may be a password in it.
+  if (!schemed || curl_url_set(parts.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) {
+    return fail(Code::kInvalidArgument, "wants an address that begins with http:// or https://",
+                std::string(where));
+  }
+  for (const CURLUPart part : {CURLUPART_USER, CURLUPART_PASSWORD}) {
+    char* value = nullptr;
+    const CURLUcode got = curl_url_get(parts.get(), part, &value, 0);
+    curl_free(value);
+    if (got == CURLUE_OK) {
+      return fail(Code::kInvalidArgument, "must have no name or password in it: logs show it",
+                  std::string(where));
+    }
+  }
+  return {};
+}
+
 struct HttpClient::State {
   HttpBounds bounds;
   CURLM* multi = curl_multi_init();
@@ -185,6 +207,7 @@ std::uint64_t HttpClient::start(const HttpAsk& ask, HttpAnswer answer) {
   // Less than a byte a second, so long.
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(state_->bounds.silence.count()));
+  curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(ask.total_max.count()));
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer.reason.data());
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &take);

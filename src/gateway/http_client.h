@@ -35,7 +35,13 @@ struct HttpAsk {
   bool streams = false;                   // only a stream of events is an answer
   bool direct = false;                    // past the proxies that the environment names
   std::vector<std::string> headers = {};  // more of them, as "name: value"
+  // Of all of it, from the connection to the last byte. Zero: the bounds of the client alone.
+  std::chrono::milliseconds total_max{};
 };
+
+// The address of a server as an operator writes it. Error: kInvalidArgument, `where`, for one that
+// is no http:// or https://, or has a name or a password, which every log would show.
+[[nodiscard]] Result<void> check_server_url(std::string_view url, std::string_view where);
 
 // One answer as it comes. Called on the client's thread.
 struct HttpAnswer {

@@ -123,5 +123,20 @@ TEST(HttpClient, SilenceEnds) {
       stream_of(OneReply(head("200 OK", kEvents), "", true), {.silence = std::chrono::seconds(1)}));
 }
 
+TEST(HttpClient, AnAddressHasAHostAndNoPassword) {
+  for (const std::string_view good :
+       {"http://127.0.0.1:8000", "https://host/a@b", "http://[::1]:1/"}) {
+    EXPECT_TRUE(check_server_url(good, "x")) << good;
+  }
+  for (const std::string_view bad : {"", "host:1", "ftp://host", "http://", "http://host:port",
+                                     "http://ann@host", "https://ann:pw@host", "http://:pw@host"}) {
+    const auto checked = check_server_url(bad, "server.otlp");
+    ASSERT_FALSE(checked) << bad;
+    EXPECT_EQ(checked.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(checked.error().where, "server.otlp");
+    EXPECT_EQ(checked.error().what.find("pw"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace galley::gateway

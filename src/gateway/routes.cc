@@ -278,9 +278,9 @@ std::optional<Span> span_of(const ExchangeSummary& summary,
             .failed = summary.status >= 500 || !summary.complete,
             .attributes = {{"http.request.method", request.method},
                            {"http.route", route},
-                           {"http.response.status_code", std::to_string(summary.status)},
+                           {"http.response.status_code", std::int64_t{summary.status}},
                            {"galley.request_id", request.id},
-                           {"galley.complete", summary.complete ? "true" : "false"}}};
+                           {"galley.complete", summary.complete}}};
   if (summary.first_token) {
     span.first_token = span.begun + *summary.first_token;
   }
@@ -648,7 +648,7 @@ void Routes::prepare(Start start, std::optional<recipe::JsonArray> earlier) {
         GALLEY_TRY(Prepared prepared,
                    context_.codec.prepare(protocol, body.text, std::move(earlier)));
         prepared.generation.tenant = tenant;
-        GALLEY_CHECK_OK(context_.source.prepare(prepared.generation));
+        GALLEY_CHECK_OK(fit(prepared, context_.source));
         return prepared;
       },
       [this, exchange, place = std::move(start.place)](Prepared prepared) mutable {

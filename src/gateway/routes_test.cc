@@ -76,6 +76,18 @@ TEST_F(RoutesTest, ChatIsServedUnderItsThreePaths) {
   }
 }
 
+TEST_F(RoutesTest, AFormatThatTheSourceDoesNotEnforceIs501) {
+  const std::string body = chat_body(R"(, "guided_json": {"type": "object"})");
+  const HttpResponse refused = ask("POST", "/chat/completions", {}, body);
+  EXPECT_EQ(refused.status, 501);
+  EXPECT_NE(refused.body.find("guided_json"), std::string::npos) << refused.body;
+  gateway_.source.enforces = true;
+  ask("POST", "/chat/completions", {}, body);
+  gateway_.source.sink().on_finish(recipe::SourceFinish::kStop);
+  exchange_->run();
+  EXPECT_EQ(exchange_->response.status, 200);
+}
+
 TEST_F(RoutesTest, EachProtocolIsServedUnderItsPaths) {
   constexpr std::string_view kResponses = R"({"model":"DeepSeek-V4.1-Flash","input":"Hello"})";
   constexpr std::string_view kMessages = R"({"model":"DeepSeek-V4.1-Flash","max_tokens":9,)"
@@ -474,6 +486,8 @@ TEST_F(RoutesTest, EachRequestLeavesASpanUnlessItsTraceIsNotRecorded) {
   EXPECT_EQ(spans[0].ended - spans[0].begun, std::chrono::seconds(3));
   EXPECT_EQ(*spans[0].first_token - spans[0].begun, std::chrono::seconds(1));
   EXPECT_FALSE(spans[0].failed);
+  EXPECT_EQ(spans[0].attributes.at(2).second, SpanValue(std::int64_t{200}));
+  EXPECT_EQ(spans[0].attributes.at(4).second, SpanValue(true));
   EXPECT_EQ(spans[0].trace_id, "");
 
   const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0";

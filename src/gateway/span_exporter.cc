@@ -1,9 +1,12 @@
 #include "gateway/span_exporter.h"
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <fmt/core.h>
 
 #include "base/check.h"
+#include "base/quote.h"
 #include "gateway/http_client.h"
 #include "recipe/json.h"
 
@@ -14,9 +17,8 @@ using recipe::Json;
 using recipe::JsonArray;
 using recipe::JsonObject;
 
-// A collector that does not answer within it is not waited for, also at the end.
-constexpr std::chrono::seconds kPatience{5};
-constexpr int kServerKind = 2;  // of the span kinds, and below of the status codes
+constexpr std::size_t kShownBytesMax = 300;  // of what a collector says
+constexpr int kServerKind = 2;               // of the span kinds, and below of the status codes
 constexpr int kErrorStatus = 2;
 
 std::string nanoseconds(UnixTime time) {
@@ -24,8 +26,19 @@ std::string nanoseconds(UnixTime time) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
 }
 
-Json attribute(const std::string& key, const std::string& value) {
-  return JsonObject{{"key", key}, {"value", JsonObject{{"stringValue", value}}}};
+// Whole numbers of 64 bits are texts in the JSON of protocol buffers.
+Json json_of(const SpanValue& value) {
+  if (const auto* const number = std::get_if<std::int64_t>(&value)) {
+    return JsonObject{{"intValue", std::to_string(*number)}};
+  }
+  if (const bool* const flag = std::get_if<bool>(&value)) {
+    return JsonObject{{"boolValue", *flag}};
+  }
+  return JsonObject{{"stringValue", std::get<std::string>(value)}};
+}
+
+Json attribute(const std::string& key, const SpanValue& value) {
+  return JsonObject{{"key", key}, {"value", json_of(value)}};
 }
 
 Json json_of(const Span& span) {
@@ -70,8 +83,24 @@ std::string otlp_json(std::span<const Span> spans) {
   return to_json(JsonObject{{"resourceSpans", JsonArray{resource}}});
 }
 
-SpanExporter::SpanExporter(std::string url, Seed seed, Metrics& metrics, Log& log)
+std::size_t rejected_spans(std::string_view answer, std::size_t sent) {
+  const auto json = recipe::parse_json(answer);
+  const Json* const partial = json ? json->find("partialSuccess") : nullptr;
+  const Json* const count = partial == nullptr ? nullptr : partial->find("rejectedSpans");
+  std::size_t rejected = 0;
+  if (count != nullptr && count->int64() != nullptr) {
+    rejected = static_cast<std::size_t>(std::max(*count->int64(), std::int64_t{0}));
+  } else if (count != nullptr && count->string() != nullptr) {
+    const std::string& text = *count->string();
+    std::from_chars(text.data(), text.data() + text.size(), rejected);
+  }
+  return std::min(rejected, sent);
+}
+
+SpanExporter::SpanExporter(
+    std::string url, Seed seed, const Clock& clock, Metrics& metrics, Log& log)
     : url_(std::move(url)),
+      clock_(clock),
       log_(log),
       sent_(metrics.counter("galley_spans_sent_total", "Spans that the collector has taken.")),
       dropped_(metrics.counter("galley_spans_dropped_total",
@@ -82,7 +111,7 @@ SpanExporter::SpanExporter(std::string url, Seed seed, Metrics& metrics, Log& lo
 }
 
 SpanExporter::~SpanExporter() {
-  stopping_ = true;
+  ends_ = clock_.now() + kFlushMax;
   waiting_.close();
 }
 
@@ -111,26 +140,48 @@ void SpanExporter::run() {
       }
       batch.push_back(*std::move(next));
     }
-    if (stopping_ && told_) {
+    const bool stopping = ends_.load() != TimeNs::max();
+    const std::chrono::milliseconds left = patience();
+    if (stopping && (told_ || left.count() <= 0)) {
       dropped_.add(static_cast<double>(batch.size()));
     } else {
-      send(batch);
+      send(batch, left);
     }
   }
 }
 
-void SpanExporter::send(const std::vector<Span>& batch) {
-  HttpClient client({.silence = kPatience});
-  const auto taken = client.fetch({.url = url_ + "/v1/traces", .body = otlp_json(batch)});
-  const auto count = static_cast<double>(batch.size());
-  if (taken) {
-    sent_.add(count);
-    told_ = false;
+std::chrono::milliseconds SpanExporter::patience() const {
+  const TimeNs ends = ends_;
+  if (ends == TimeNs::max()) {
+    return kPatience;
+  }
+  return std::min(kPatience,
+                  std::chrono::duration_cast<std::chrono::milliseconds>(ends - clock_.now()));
+}
+
+void SpanExporter::send(const std::vector<Span>& batch, std::chrono::milliseconds patience) {
+  HttpClient client;
+  const auto taken =
+      client.fetch({.url = url_ + "/v1/traces", .body = otlp_json(batch), .total_max = patience});
+  if (!taken) {
+    dropped_.add(static_cast<double>(batch.size()));
+    tell(told_, "the collector takes no spans", taken.error().what);
     return;
   }
-  dropped_.add(count);
-  if (!std::exchange(told_, true)) {
-    log_.warn("the collector takes no spans", {{"url", url_}, {"reason", taken.error().what}});
+  told_ = false;
+  const std::size_t rejected = rejected_spans(*taken, batch.size());
+  sent_.add(static_cast<double>(batch.size() - rejected));
+  dropped_.add(static_cast<double>(rejected));
+  if (rejected > 0) {
+    tell(told_rejected_, "the collector takes not all spans",
+         harmless(std::string_view(*taken).substr(0, kShownBytesMax)));
+  }
+}
+
+// Once.
+void SpanExporter::tell(bool& told, std::string_view message, std::string_view reason) {
+  if (!std::exchange(told, true)) {
+    log_.warn(message, {{"url", url_}, {"reason", reason}});
   }
 }
 

@@ -130,6 +130,7 @@ class Builder {
     GALLEY_TRY(AnswerGrammar out,
                request_.guided ? of_guided(*request_.guided) : of_format(request_));
     if (out.kind != Kind::kNone) {
+      out.demanded_by = out.place;
       begin_behind_thinking(out);
     }
     return out;
@@ -167,6 +168,7 @@ class Builder {
       out.text = "start: " + body + "\n" + calls.rules;
     };
     const bool required = request_.constraint.kind == Constraint::Kind::kToolCallRequired;
+    out.demanded_by = required ? "tool_choice" : "";
     if (required && thinks()) {
       // A block that opens within the reasoning ends it.
       start(tag + " " + calls.calls);
@@ -185,6 +187,7 @@ class Builder {
                     format.place);
       }
       start("the_format | " + opener + calls.calls);
+      out.demanded_by = format.place;
       out.text.append("the_format: %json ").append(format.text).append("\n");
       begin_behind_thinking(out);
     } else {

@@ -29,6 +29,8 @@ struct AnswerGrammar {
   std::vector<TokenId> forbidden;  // in free text
   bool guarded = false;            // the trigger's last token may only stand where it completes it
   std::string place;               // the request's member that asked for it, for error texts
+  // The member that cannot be kept without it. Empty: the answer is of some use without it, too.
+  std::string demanded_by;
   // Said already, as the end of the prompt: the grammar goes on behind these.
   std::vector<TokenId> begun;
 

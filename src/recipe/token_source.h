@@ -99,6 +99,9 @@ class TokenSource {
     }
     return out;
   }
+  // Whether it draws by `grammar`. What does not is asked for nothing that needs one
+  // (gateway/codec.h).
+  [[nodiscard]] virtual bool enforces_grammars() const { return false; }
   // What /ready waits for.
   [[nodiscard]] virtual bool ready() const = 0;
   // For people: "echo (no model is loaded)".

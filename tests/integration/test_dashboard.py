@@ -5,6 +5,7 @@ Method: `galley serve` with the small trained model, asked once, and one in fron
 GALLEY_BIN.
 """
 
+import itertools
 import json
 import pathlib
 import re
@@ -42,8 +43,14 @@ class DashboardTest(unittest.TestCase):
 
     def test_panels_do_not_cover_each_other(self):
         dashboard = json.loads((ROOT / "deploy" / "grafana.json").read_text())
-        places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]}
+        places = {panel["title"]: panel["gridPos"] for panel in dashboard["panels"]}
         self.assertEqual(len(places), len(dashboard["panels"]))
+        for (one, a), (other, b) in itertools.combinations(places.items(), 2):
+            apart = (
+                a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"] or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+            )
+            self.assertTrue(apart, f"{one} and {other}")
+        self.assertLessEqual(max(place["x"] + place["w"] for place in places.values()), 24)
         self.assertEqual(len({panel["id"] for panel in dashboard["panels"]}), len(dashboard["panels"]))
 
 

@@ -194,6 +194,7 @@ class WithoutEngineTest(unittest.TestCase):
         for flags, reason in (
             (["--engine-url", "http://127.0.0.1:1"], "tokenizer"),
             (["--engine-url", "127.0.0.1:1", "--tokenizer", str(llama_cpp.TOKENIZER)], "http://"),
+            (["--engine-url", "http://a:b@127.0.0.1:1", "--tokenizer", str(llama_cpp.TOKENIZER)], "name or password"),
             (["--engine-url", "http://127.0.0.1:1", "--script", "x"], "cannot both answer"),
             (["--engine-kind", "gpt"], "llama.cpp, vllm, sglang"),
         ):

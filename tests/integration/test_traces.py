@@ -5,11 +5,12 @@ Method: a collector of the test's own. Runs with plain `python3 test_traces.py`;
 
 import http.server
 import json
+import subprocess
 import threading
 import unittest
 
 import openai
-from test_serve import HELLO, MODEL, Server
+from test_serve import GALLEY, HELLO, MODEL, Server
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -57,6 +58,14 @@ class TracesTest(unittest.TestCase):
         self.assertEqual(models["events"], [])
         self.assertNotEqual(models["traceId"], TRACE)
         self.assertEqual(len({span["spanId"] for span in Collector.spans}), 2)
+
+    def test_an_address_that_is_none(self):
+        for url, reason in (("127.0.0.1:4318", "http://"), ("http://a:b@127.0.0.1:4318", "name or password")):
+            done = subprocess.run([GALLEY, "serve", "--server-otlp", url], capture_output=True, text=True, timeout=10)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("server.otlp", done.stderr)
+            self.assertIn(reason, done.stderr)
+            self.assertNotIn("a:b", done.stderr)
 
 
 if __name__ == "__main__":

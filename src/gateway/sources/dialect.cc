@@ -13,7 +13,6 @@
 namespace galley::gateway {
 namespace {
 
-using recipe::Constraint;
 using recipe::Json;
 using recipe::JsonObject;
 
@@ -48,14 +47,6 @@ Result<void> check_for_dialects(const recipe::Generation& generation) {
   }
   if (!generation.images.empty()) {
     return fail(Code::kUnimplemented, "images are not sent to other engines", "messages");
-  }
-  if (generation.constraint.kind != Constraint::Kind::kNone &&
-      generation.constraint.kind != Constraint::Kind::kToolCall) {
-    return fail(Code::kUnimplemented,
-                "an enforced output format or tool call is not asked of other engines",
-                generation.constraint.kind == Constraint::Kind::kToolCallRequired
-                    ? "tool_choice"
-                    : "response_format");
   }
   return {};
 }

@@ -44,8 +44,9 @@ class Dialect {
   // than max_tokens.
   [[nodiscard]] virtual std::string body(const recipe::Generation& generation,
                                          std::span<const TokenId> delivered) const = 0;
-  // Of the reply to one body.
-  [[nodiscard]] virtual std::unique_ptr<DialectReader> reader() const = 0;
+  // Of the reply to one body of `generation`.
+  [[nodiscard]] virtual std::unique_ptr<DialectReader> reader(
+      const recipe::Generation& generation) const = 0;
 };
 
 inline constexpr std::string_view kHealthPath = "/health";  // of each: 200 when it can work

@@ -113,16 +113,23 @@ Result<std::optional<SourceFinish>> finish_in(const Json& event) {
   return fail(Code::kUnavailable, "stopped without a reason");
 }
 
+// Its cache is one for all, and how much of a prompt it had says what others have sent.
+bool may_share(const recipe::Generation& generation) {
+  return generation.tenant.empty() && generation.user.empty();
+}
+
 class Reader final : public DialectReader {
  public:
-  explicit Reader(const TokensByBytes& tokens) : tokens_(tokens) {}
+  Reader(const TokensByBytes& tokens, bool tells_cached)
+      : tokens_(tokens), tells_cached_(tells_cached) {}
 
   Result<DialectPiece> read(const Json& event) override {
     GALLEY_CHECK_OK(check_event(event));
     DialectPiece piece;
     if (const Json* const progress = event.find("prompt_progress")) {
       // Its `tokens` are none: they hold an id that was never drawn.
-      GALLEY_TRY(piece.cached_tokens, count_in(*progress, "cache"));
+      GALLEY_TRY(const std::int64_t cached, count_in(*progress, "cache"));
+      piece.cached_tokens = tells_cached_ ? cached : 0;
       return piece;
     }
     GALLEY_TRY(piece.finish, finish_in(event));
@@ -158,6 +165,7 @@ class Reader final : public DialectReader {
   }
 
   const TokensByBytes& tokens_;
+  const bool tells_cached_;
   std::int64_t taken_ = 0;
 };
 
@@ -180,7 +188,7 @@ class LlamaCpp final : public Dialect {
         // sorted.
         {"n_probs", 1},
         {"post_sampling_probs", true},
-        {"cache_prompt", true},
+        {"cache_prompt", may_share(generation)},
         {"n_predict", generation.max_tokens - std::ssize(delivered)},
         // All of them: what is left out takes a value that cuts.
         {"temperature", static_cast<double>(sampling.temperature)},
@@ -207,8 +215,9 @@ class LlamaCpp final : public Dialect {
     return with_ids("prompt", generation, delivered, std::move(rest));
   }
 
-  [[nodiscard]] std::unique_ptr<DialectReader> reader() const override {
-    return std::make_unique<Reader>(tokens_);
+  [[nodiscard]] std::unique_ptr<DialectReader> reader(
+      const recipe::Generation& generation) const override {
+    return std::make_unique<Reader>(tokens_, may_share(generation));
   }
 
  private:

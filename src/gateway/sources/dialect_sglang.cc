@@ -103,7 +103,8 @@ class Sglang final : public Dialect {
     return with_ids("input_ids", generation, delivered, std::move(rest));
   }
 
-  [[nodiscard]] std::unique_ptr<DialectReader> reader() const override {
+  [[nodiscard]] std::unique_ptr<DialectReader> reader(
+      const recipe::Generation& /*generation*/) const override {
     return std::make_unique<Reader>();
   }
 };

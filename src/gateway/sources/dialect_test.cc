@@ -104,17 +104,13 @@ TEST(Dialect, WhatIsNotAskedIsRefusedByName) {
   generation = {};
   generation.images.emplace_back();
   EXPECT_EQ(refused(generation), "messages");
-  generation = {};
-  generation.constraint.kind = recipe::Constraint::Kind::kJson;
-  EXPECT_EQ(refused(generation), "response_format");
-  generation.constraint.kind = recipe::Constraint::Kind::kToolCallRequired;
-  EXPECT_EQ(refused(generation), "tool_choice");
 }
 
 // Reads events one after the other.
 struct Reading {
-  explicit Reading(std::string_view dialect_name)
-      : dialect(make_dialect(dialect_name, small_tokenizer())), reader(dialect->reader()) {}
+  explicit Reading(std::string_view dialect_name, const recipe::Generation& generation = {})
+      : dialect(make_dialect(dialect_name, small_tokenizer())),
+        reader(dialect->reader(generation)) {}
   Result<DialectPiece> operator()(std::string_view event) { return reader->read(json_of(event)); }
   std::unique_ptr<const Dialect> dialect;
   std::unique_ptr<DialectReader> reader;
@@ -179,6 +175,21 @@ TEST(LlamaCpp, ProgressHasNoTokens) {
   ASSERT_TRUE(piece);
   EXPECT_TRUE(piece->ids.empty());
   EXPECT_EQ(piece->cached_tokens, 3);
+}
+
+TEST(LlamaCpp, WhoIsNamedNeitherSharesItsCacheNorLearnsOfIt) {
+  recipe::Generation tenants = some_generation();
+  tenants.tenant = "kitchen";
+  recipe::Generation users = some_generation();
+  users.user = "ann";
+  EXPECT_EQ(member(body_of("llama.cpp", some_generation()), "cache_prompt"), "true");
+  for (const recipe::Generation& named : {tenants, users}) {
+    EXPECT_EQ(member(body_of("llama.cpp", named), "cache_prompt"), "false");
+    Reading read("llama.cpp", named);
+    const auto piece = read(
+        R"({"tokens":[0],"stop":false,"tokens_predicted":0,"prompt_progress":{"total":4,"cache":3}})");
+    EXPECT_EQ(piece->cached_tokens, 0);
+  }
 }
 
 TEST(LlamaCpp, Ends) {

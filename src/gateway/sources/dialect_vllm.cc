@@ -90,7 +90,8 @@ class Vllm final : public Dialect {
     return with_ids("prompt", generation, delivered, std::move(rest));
   }
 
-  [[nodiscard]] std::unique_ptr<DialectReader> reader() const override {
+  [[nodiscard]] std::unique_ptr<DialectReader> reader(
+      const recipe::Generation& /*generation*/) const override {
     return std::make_unique<Reader>();
   }
 };

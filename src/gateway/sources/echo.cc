@@ -9,7 +9,6 @@
 namespace galley::gateway {
 namespace {
 
-using recipe::Constraint;
 using recipe::Control;
 
 constexpr std::string_view kReasoning = "No model is loaded, so there is nothing to think about.";
@@ -53,14 +52,6 @@ Result<std::unique_ptr<recipe::ActiveGeneration>> EchoSource::start(recipe::Gene
   }
   if (!generation.images.empty()) {
     return fail(Code::kUnimplemented, "images need a model, and none is loaded", "messages");
-  }
-  if (generation.constraint.kind != Constraint::Kind::kNone &&
-      generation.constraint.kind != Constraint::Kind::kToolCall) {
-    return fail(Code::kUnimplemented,
-                "an enforced output format or tool call needs a model, and none is loaded",
-                generation.constraint.kind == Constraint::Kind::kToolCallRequired
-                    ? "tool_choice"
-                    : "response_format");
   }
   KnownAnswer known{
       .started = {.prompt_tokens = static_cast<std::int64_t>(generation.prompt.size())},

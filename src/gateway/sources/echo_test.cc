@@ -81,16 +81,7 @@ TEST(EchoSource, RefusesWhatNeedsAModel) {
   recipe::Generation images = generation("x");
   images.images.emplace_back();
   EXPECT_EQ(where(images), "messages");
-  recipe::Generation json = generation("x");
-  json.constraint.kind = recipe::Constraint::Kind::kJson;
-  EXPECT_EQ(where(json), "response_format");
-  recipe::Generation forced = generation("x");
-  forced.constraint.kind = recipe::Constraint::Kind::kToolCallRequired;
-  EXPECT_EQ(where(forced), "tool_choice");
   EXPECT_EQ(sink.calls, 0);
-  recipe::Generation free = generation("x");
-  free.constraint.kind = recipe::Constraint::Kind::kToolCall;
-  EXPECT_TRUE(source.start(free, sink).has_value());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "gateway/sources/foreign.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <fmt/core.h>
 #include <list>
@@ -103,17 +104,12 @@ class Asked {
   recipe::TokenSink* sink_ GALLEY_GUARDED_BY(mutex_);  // null: the generation is over
 };
 
-Result<void> check_url(std::string_view url) {
-  if (!url.starts_with("http://") && !url.starts_with("https://")) {
-    return fail(Code::kInvalidArgument, fmt::format("'{}' begins with no http:// or https://", url),
-                "engine.url");
-  }
-  return {};
-}
-
-// The engine's refusal of our key or path is not for the client to mend.
+// Whatever else is wrong between the engine and us, as our key or a reply past a bound, is not for
+// the client to mend.
 Error for_client(std::string_view engine, Error error) {
-  if (error.code == Code::kUnauthenticated || error.code == Code::kNotFound) {
+  constexpr std::array kTold{Code::kInvalidArgument, Code::kOverloaded, Code::kDeadlineExceeded,
+                             Code::kInternal};
+  if (std::ranges::find(kTold, error.code) == kTold.end()) {
     error.code = Code::kUnavailable;
   }
   return std::move(in_step(engine, std::move(error)).error());
@@ -287,7 +283,7 @@ void ForeignSource::Impl::attempt(const Shared& asked) {
   ++asked->attempts.fruitless;
   asked->heard = clock_.now();
   asked->events = {};
-  asked->reader = dialect_->reader();
+  asked->reader = dialect_->reader(asked->generation);
   HttpAsk ask{.url = options_.url + std::string(dialect_->path()),
               .body = dialect_->body(asked->generation, asked->delivered),
               .key = options_.key,
@@ -351,8 +347,9 @@ void ForeignSource::Impl::on_end(Asked& asked, Result<void> ended) {
   if (ended) {
     ended = fail(Code::kUnavailable, "its stream ended before the answer did");
   }
+  const bool too_large = ended.error().code == Code::kTooLarge;  // and would be again
   Error error = for_client(dialect_->name(), std::move(ended).error());
-  if (tries_again(error.code, asked.attempts) &&
+  if (!too_large && tries_again(error.code, asked.attempts) &&
       can_go_on(asked.generation, asked.delivered.size())) {
     repeats_.add();
     log_.warn("asks another engine again", {{"engine", dialect_->name()},
@@ -419,7 +416,7 @@ Result<std::unique_ptr<ForeignSource>> ForeignSource::create(
     Metrics& metrics,
     Log& log,
     ForeignOptions options) {
-  GALLEY_CHECK_OK(check_url(options.url));
+  GALLEY_CHECK_OK(check_server_url(options.url, "engine.url"));
   while (options.url.ends_with('/')) {
     options.url.pop_back();
   }

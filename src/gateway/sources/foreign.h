@@ -34,7 +34,7 @@ struct ForeignOptions {
 class ForeignSource final : public recipe::TokenSource {
  public:
   // `tokenizer` is of the engine's model. All of the references outlive the source. Error:
-  // kInvalidArgument, a URL that is none.
+  // kInvalidArgument, a URL that is none or has a password.
   static Result<std::unique_ptr<ForeignSource>> create(
       std::unique_ptr<const Dialect> dialect,
       std::shared_ptr<const recipe::Tokenizer> tokenizer,

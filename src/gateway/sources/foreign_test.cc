@@ -279,6 +279,19 @@ TEST_P(Foreign, RubbishIsAnError) {
   }
 }
 
+TEST_P(Foreign, AnEventWithoutEndIsNotTheClientsFault) {
+  FakeEngine engine({[](const Peer& peer) {
+    peer.begin_stream();
+    peer.send("data: ");
+    while (peer.send(std::string(std::size_t{1} << 20U, 'x'))) {
+    }
+  }});
+  const auto active = source(engine).start(generation_of(), sink_);
+  ASSERT_TRUE(active);
+  EXPECT_EQ(sink_.error().code, Code::kUnavailable);
+  EXPECT_EQ(engine.questions().size(), 1U);
+}
+
 TEST_P(Foreign, AnErrorInTheStreamIsOne) {
   FakeEngine engine({[](const Peer& peer) {
     peer.begin_stream();
@@ -389,15 +402,17 @@ TEST_P(Foreign, MoreThanMayBeAreRefused) {
   }));
 }
 
-TEST(ForeignSource, WantsAnAddress) {
+TEST(ForeignSource, WantsAnAddressWithoutAPassword) {
   const RealClock clock;
   Metrics metrics;
   Log log(clock, {.write = [](std::string_view) {}});
-  const auto made =
-      ForeignSource::create(make_dialect("vllm", small_tokenizer()), small_tokenizer(), clock,
-                            metrics, log, {.url = "127.0.0.1:8000"});
-  ASSERT_FALSE(made);
-  EXPECT_EQ(made.error().where, "engine.url");
+  for (const std::string url : {"127.0.0.1:8000", "http://cook:hunter2@127.0.0.1:8000"}) {
+    const auto made = ForeignSource::create(make_dialect("vllm", small_tokenizer()),
+                                            small_tokenizer(), clock, metrics, log, {.url = url});
+    ASSERT_FALSE(made) << url;
+    EXPECT_EQ(made.error().where, "engine.url");
+    EXPECT_EQ(made.error().what.find("hunter2"), std::string::npos);
+  }
 }
 
 }  // namespace
