@@ -157,9 +157,12 @@ void StoreTraffic::fetch(FetchOrder order) {
   const bool added = fetches_.emplace(id, fetch).second;
   GALLEY_ASSERT(added);
   if (!readers_.try_post([this, fetch] { run(*fetch); })) {
-    const MutexLock lock(fetch->mutex);
-    fetch->state.over = true;
-    fetch->state.end = FetchEnd::kRefused;
+    {
+      const MutexLock lock(fetch->mutex);
+      fetch->state.over = true;
+      fetch->state.end = FetchEnd::kRefused;
+    }
+    on_progress_();
   }
 }
 
@@ -198,8 +201,8 @@ void StoreTraffic::run(Fetch& fetch) {
     fetch.state.end = end_of(lease->miss());
     fetch.state.over = lease->size() == 0;
   }
-  read(fetch, *lease);
   on_progress_();
+  read(fetch, *lease);
 }
 
 void StoreTraffic::read(Fetch& fetch, const cache::BlockLease& lease) {
@@ -231,11 +234,14 @@ void StoreTraffic::read(Fetch& fetch, const cache::BlockLease& lease) {
       }
     });
     goes_on = next == count;
-    const MutexLock lock(fetch.mutex);
-    if (!goes_on) {
-      fetch.state.end = ends[next];
+    {
+      const MutexLock lock(fetch.mutex);
+      if (!goes_on) {
+        fetch.state.end = ends[next];
+      }
+      fetch.state.over = !goes_on || first + count == size;
     }
-    fetch.state.over = !goes_on || first + count == size;
+    on_progress_();
   }
 }
 

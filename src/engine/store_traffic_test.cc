@@ -4,6 +4,7 @@
 #include "engine/store_traffic.h"
 
 #include <algorithm>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <memory>
 #include <sched.h>
@@ -15,6 +16,7 @@
 #include "base/virtual_loop.h"
 #include "cache/segments/segment_store.h"
 #include "engine/block_names.h"
+#include "engine/held_store_for_test.h"
 
 namespace galley::engine {
 namespace {
@@ -66,7 +68,7 @@ class StoreTrafficTest : public testing::Test {
   }
   std::unique_ptr<StoreTraffic> traffic(StoreTrafficOptions options = {}) {
     options.chat_class = 1;
-    return std::make_unique<StoreTraffic>(*store, blocks, options, [] {});
+    return std::make_unique<StoreTraffic>(*store, blocks, options, [this] { ++progress; });
   }
   // Blocks 0 to 19 under keys of their numbers.
   void write_all(bool exact = true, const StoreTrafficOptions& options = {}) {
@@ -101,6 +103,7 @@ class StoreTrafficTest : public testing::Test {
   VirtualDisk disk{Seed(1)};
   std::unique_ptr<cache::SegmentStore> store;
   Blocks blocks;
+  std::atomic<int> progress = 0;
 };
 
 TEST_F(StoreTrafficTest, WhatWasWrittenComesBack) {
@@ -117,6 +120,42 @@ TEST_F(StoreTrafficTest, WhatWasWrittenComesBack) {
   }
   EXPECT_EQ(out->stats().fetched_bytes, 20 * Blocks::kBytes);
   out->stop(RequestId(1));
+}
+
+TEST_F(StoreTrafficTest, TellsOfEveryStepOfAFetch) {
+  write_all();
+  auto out = traffic({.credits = 8});
+  out->fetch(order("a"));
+  EXPECT_EQ(wait(*out).fetched, 20U);
+  out.reset();
+  EXPECT_EQ(progress, 1 + 3);  // what there is; three times blocks
+  out = traffic();
+  out->fetch(order("b"));
+  EXPECT_EQ(wait(*out).promised, 0U);
+  out.reset();
+  EXPECT_EQ(progress, 4 + 1);
+}
+
+TEST_F(StoreTrafficTest, RefusesWhatTooManyWaitFor) {
+  write_all();
+  HeldStore held(*store);
+  StoreTraffic out(held, blocks, {.readers = 1, .waiting_max = 1}, [this] { ++progress; });
+  const auto fetch = [&](std::uint64_t id) {
+    FetchOrder one = order("a");
+    one.id = RequestId(id);
+    out.fetch(std::move(one));
+  };
+  fetch(1);
+  held.wait_for_read();
+  const int before = progress;
+  fetch(2);
+  EXPECT_FALSE(out.state(RequestId(2)).over);
+  EXPECT_EQ(progress, before);
+  fetch(3);
+  EXPECT_TRUE(out.state(RequestId(3)).over);
+  EXPECT_EQ(out.state(RequestId(3)).end, FetchEnd::kRefused);
+  EXPECT_EQ(progress, before + 1);
+  held.let_go();
 }
 
 TEST_F(StoreTrafficTest, AnotherTenantAnotherLayoutAndAnotherArithmeticGetNothing) {
