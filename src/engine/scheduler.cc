@@ -1120,7 +1120,7 @@ void Scheduler::publish(Request& request, std::int64_t tokens) {
   for (; request.published < whole; ++request.published) {
     if (cache_.publish(request.blocks[request.published], request.key(request.published))) {
       history_.published(entry(request, request.published));
-      if (traffic_ != nullptr) {
+      if (traffic_ != nullptr && request.generation().keeps_blocks) {
         traffic_->write(
             {.request = request.request,
              .key = request.key(request.published),

@@ -317,6 +317,23 @@ TEST(Scheduler, WaitsForAStoreWhileOthersRun) {
   EXPECT_TRUE(traffic.written.front().exact);
 }
 
+// It is used, but nobody goes on from it.
+TEST(Scheduler, WhatIsNotToBeKeptIsNotWritten) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  auto once = std::make_shared<EngineRequest>(*request(500, 5));
+  once->generation.keeps_blocks = false;
+  ASSERT_TRUE(scheduler.submit(std::move(once), {}, Priority::kInteractive, {}));
+  EXPECT_FALSE(scheduler.plan({}));
+  EXPECT_TRUE(traffic.ordered);
+  traffic.now = {.over = true, .end = FetchEnd::kUnknown};
+  const auto plan = scheduler.plan({});
+  ASSERT_TRUE(plan);
+  ASSERT_TRUE(scheduler.settle(result_of(*plan)));
+  EXPECT_EQ(traffic.written.size(), 0U);
+}
+
 TEST(Scheduler, AStoreThatSaysNothingIsGivenUp) {
   Scheduler scheduler(kWithStore);
   AnyTraffic traffic;
