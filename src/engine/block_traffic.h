@@ -45,6 +45,7 @@ enum class FetchEnd : std::uint8_t {
 };
 
 struct FetchState {
+  bool begun{};            // somebody works on it; until then it waits for its turn
   std::size_t promised{};  // blocks that the store knows, from the first on; 0 until it was asked
   std::size_t fetched{};   // blocks that are in their places, verified, from the first on
   bool over{};             // nothing more comes

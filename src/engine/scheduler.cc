@@ -61,8 +61,9 @@ struct Scheduler::Request {
     std::size_t hit{};      // blocks in front, that were in the pool
     std::size_t hit_max{};  // blocks that a hit may have
     TimeNs begin;
-    TimeNs newest;       // when the newest block was seen
-    std::size_t seen{};  // blocks
+    std::optional<TimeNs> turn;  // when it was seen to be worked on
+    TimeNs newest;               // when the newest block was seen, or that
+    std::size_t seen{};          // blocks
   };
   std::optional<Fetch> fetch;
   Request* leader = nullptr;
@@ -509,6 +510,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
     request.fetch = {.hit = found,
                      .hit_max = static_cast<std::size_t>(hit_max),
                      .begin = now,
+                     .turn = {},
                      .newest = now,
                      .seen = 0};
     fetch(request, found, static_cast<std::size_t>(hit_max));
@@ -604,6 +606,9 @@ void Scheduler::fetch(Request& request, std::size_t found, std::size_t hit_max) 
 bool Scheduler::fetched(Request& request, StepPlan& plan, TimeNs now) {
   Request::Fetch& fetch = *request.fetch;
   const FetchState state = traffic_->state(request.id);
+  if (state.begun && !fetch.turn) {
+    fetch.turn = fetch.newest = now;
+  }
   if (state.fetched > fetch.seen) {
     fetch.newest = now;
     fetch.seen = state.fetched;
@@ -612,7 +617,8 @@ bool Scheduler::fetched(Request& request, StepPlan& plan, TimeNs now) {
                        .fetched = state.fetched,
                        .over = state.over,
                        .waited = now - fetch.begin,
-                       .quiet = now - fetch.newest,
+                       .worked = fetch.turn ? now - *fetch.turn : Duration(),
+                       .quiet = fetch.turn ? now - fetch.newest : Duration(),
                        .tokens_per_second = prefill_rate_};
   if (options_.defect == Defect::kWaitForFetch ? !state.over
                                                : !starts_with_what_came(view, options_.fetch)) {
@@ -673,8 +679,10 @@ std::optional<TimeNs> Scheduler::wake_at() const {
   std::optional<TimeNs> first;
   for (const Request* const request : running_) {
     if (request->fetch) {
-      const TimeNs due = std::min(request->fetch->begin + options_.fetch.wait_max,
-                                  request->fetch->newest + options_.fetch.quiet_max);
+      TimeNs due = request->fetch->begin + options_.fetch.wait_max;
+      if (request->fetch->turn) {
+        due = std::min(due, request->fetch->newest + options_.fetch.quiet_max);
+      }
       first = std::min(first.value_or(due), due);
     }
   }

@@ -289,6 +289,9 @@ TEST(Scheduler, WaitsForAStoreWhileOthersRun) {
   ASSERT_TRUE(traffic.ordered);
   EXPECT_EQ(traffic.ordered->keys.size(), 3U);
   EXPECT_EQ(scheduler.fetching(), 1U);
+  EXPECT_EQ(scheduler.wake_at(), TimeNs() + FetchLimits().wait_max);
+  traffic.now.begun = true;
+  EXPECT_FALSE(scheduler.plan({}));
   EXPECT_EQ(scheduler.wake_at(), TimeNs() + FetchLimits().quiet_max);
 
   ASSERT_TRUE(submit(scheduler, 5, 5));  // shorter than a block: no store is asked
@@ -338,13 +341,42 @@ TEST(Scheduler, AStoreThatSaysNothingIsGivenUp) {
   Scheduler scheduler(kWithStore);
   AnyTraffic traffic;
   scheduler.attach(traffic);
+  traffic.now.begun = true;
   ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));  // orders
   EXPECT_FALSE(scheduler.plan({}));
   EXPECT_FALSE(scheduler.plan(TimeNs() + FetchLimits().quiet_max - Duration(1)));
   const auto plan = scheduler.plan(TimeNs() + FetchLimits().quiet_max);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->starts.front().begin, 0);
   EXPECT_EQ(scheduler.stats().misses_late, 1);
+}
+
+// More come back at once than there are readers: the others are not late before their turn.
+TEST(Scheduler, AFetchIsNotQuietBeforeItsTurn) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  const TimeNs turn = TimeNs() + FetchLimits().quiet_max * 3;
+  EXPECT_FALSE(scheduler.plan(turn));
+  traffic.now.begun = true;
+  EXPECT_FALSE(scheduler.plan(turn));
+  EXPECT_EQ(scheduler.wake_at(), turn + FetchLimits().quiet_max);
+  EXPECT_FALSE(scheduler.plan(turn + FetchLimits().quiet_max - Duration(1)));
+  EXPECT_TRUE(scheduler.plan(turn + FetchLimits().quiet_max));
+  EXPECT_EQ(scheduler.stats().misses_late, 1);
+}
+
+TEST(Scheduler, AFetchWhoseTurnDoesNotComeIsGivenUp) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  EXPECT_FALSE(scheduler.plan(TimeNs() + FetchLimits().wait_max - Duration(1)));
+  EXPECT_TRUE(scheduler.plan(TimeNs() + FetchLimits().wait_max));
 }
 
 TEST(Scheduler, WhoLeavesOrIsPreemptedStopsItsFetch) {

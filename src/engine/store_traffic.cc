@@ -188,7 +188,9 @@ void StoreTraffic::run(Fetch& fetch) {
     if (fetch.stopped) {
       return;
     }
+    fetch.state.begun = true;
   }
+  on_progress_();
   const std::string space = block_space(fetch.order.request->generation);
   const auto lease = store_.match({.space = space,
                                    .layout = options_.layout,

@@ -46,8 +46,8 @@ struct StoreTrafficStats {
 // can be stopped at any time.
 class StoreTraffic final : public BlockTraffic {
  public:
-  // `store` and `memory` outlive it. `on_progress` is called when state() says something new: the
-  // store knows what it has, some blocks came, nothing more will. From its threads, and from
+  // `store` and `memory` outlive it. `on_progress` is called when state() says something new: a
+  // reader took it, the store knows what it has, some blocks came, nothing more will. From its threads, and from
   // whoever orders a fetch that is refused.
   StoreTraffic(cache::BlockStore& store,
                BlockMemory& memory,

@@ -128,12 +128,12 @@ TEST_F(StoreTrafficTest, TellsOfEveryStepOfAFetch) {
   out->fetch(order("a"));
   EXPECT_EQ(wait(*out).fetched, 20U);
   out.reset();
-  EXPECT_EQ(progress, 1 + 3);  // what there is; three times blocks
+  EXPECT_EQ(progress, 1 + 1 + 3);  // its turn; what there is; three times blocks
   out = traffic();
   out->fetch(order("b"));
   EXPECT_EQ(wait(*out).promised, 0U);
   out.reset();
-  EXPECT_EQ(progress, 4 + 1);
+  EXPECT_EQ(progress, 5 + 2);
 }
 
 TEST_F(StoreTrafficTest, RefusesWhatTooManyWaitFor) {
@@ -149,7 +149,8 @@ TEST_F(StoreTrafficTest, RefusesWhatTooManyWaitFor) {
   held.wait_for_read();
   const int before = progress;
   fetch(2);
-  EXPECT_FALSE(out.state(RequestId(2)).over);
+  EXPECT_TRUE(out.state(RequestId(1)).begun);
+  EXPECT_FALSE(out.state(RequestId(2)).begun || out.state(RequestId(2)).over);
   EXPECT_EQ(progress, before);
   fetch(3);
   EXPECT_TRUE(out.state(RequestId(3)).over);

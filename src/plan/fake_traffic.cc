@@ -22,6 +22,7 @@ void FakeTraffic::fetch(engine::FetchOrder order) {
 
 void FakeTraffic::match(const std::shared_ptr<Fetch>& fetch) {
   engine::FetchState& state = fetch->state;
+  state.begun = true;
   for (const cache::BlockKey& key : fetch->order.keys) {
     const auto found = known_.find(key);
     if (found != known_.end() && chance(options_.forgets)) {
