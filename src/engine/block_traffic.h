@@ -38,10 +38,10 @@ enum class FetchEnd : std::uint8_t {
   kWhole,    // it got all that was wanted
   kUnknown,  // the next one was never stored, or is gone
   kExpired,  // its life is over
-  kForeign,  // of another layout or arithmetic, or approximate where exactness was asked for
+  kForeign,  // of another layout, other sizes or arithmetic, or approximate where exactness was asked for
   kDamaged,  // it did not verify
   kFailed,   // the disk, or whoever reads it
-  kRefused,  // too many fetches are under way
+  kRefused,  // too many fetches are under way, or there is no memory for the next block
 };
 
 struct FetchState {

@@ -219,17 +219,12 @@ void StoreTraffic::read(Fetch& fetch, const cache::BlockLease& lease) {
       memory.push_back(buffers[i].bytes());
     }
     // They come in any order, and count in theirs.
-    std::vector<bool> there(count);
     std::vector<FetchEnd> ends(count, FetchEnd::kFailed);
     std::size_t next = 0;
     store_.read_all(lease, first, memory, [&](std::size_t index, Result<cache::BlockView> view) {
-      if (view) {
-        there[index - first] = place(fetch, index, *view);
-      } else {
-        ends[index - first] = end_of(view.error());
-      }
+      ends[index - first] = view ? place(fetch, index, *view) : end_of(view.error());
       const MutexLock lock(fetch.mutex);
-      for (; next < count && there[next]; ++next) {
+      for (; next < count && ends[next] == FetchEnd::kWhole; ++next) {
         ++fetch.state.fetched;
         ++counts_.fetched_blocks;
         counts_.fetched_bytes += block_bytes_;
@@ -247,32 +242,33 @@ void StoreTraffic::read(Fetch& fetch, const cache::BlockLease& lease) {
   }
 }
 
-// False when it is not wanted any more, or is no block of this device.
-bool StoreTraffic::place(Fetch& fetch, std::size_t index, const cache::BlockView& view) {
+// kWhole when it is in its place. Else what is on disk is as it should be: it is no block of this
+// device, there is no memory for it, or it is not wanted any more.
+FetchEnd StoreTraffic::place(Fetch& fetch, std::size_t index, const cache::BlockView& view) {
   if (view.parts.size() != ends_.size()) {
-    return false;
+    return FetchEnd::kForeign;
   }
   std::size_t begin = 0;
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     if (view.parts[i].size() != ends_[i] - begin) {
-      return false;
+      return FetchEnd::kForeign;
     }
     begin = ends_[i];
   }
   const MutexLock lock(fetch.mutex);
   if (fetch.stopped) {
-    return false;
+    return FetchEnd::kRefused;
   }
   const auto bytes = memory_.block_bytes(fetch.order.blocks[index]);
   if (!bytes) {
-    return false;
+    return FetchEnd::kRefused;
   }
   begin = 0;
   for (const std::span<const std::byte> part : view.parts) {
     std::memcpy(bytes->data() + begin, part.data(), part.size());
     begin += part.size();
   }
-  return true;
+  return FetchEnd::kWhole;
 }
 
 }  // namespace galley::engine

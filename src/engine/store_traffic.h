@@ -84,7 +84,7 @@ class StoreTraffic final : public BlockTraffic {
   void put(const Copy& copy);
   void run(Fetch& fetch);
   void read(Fetch& fetch, const cache::BlockLease& lease);
-  [[nodiscard]] bool place(Fetch& fetch, std::size_t index, const cache::BlockView& view);
+  [[nodiscard]] FetchEnd place(Fetch& fetch, std::size_t index, const cache::BlockView& view);
 
   cache::BlockStore& store_;
   BlockMemory& memory_;

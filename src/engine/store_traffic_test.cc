@@ -7,6 +7,7 @@
 #include <atomic>
 #include <gtest/gtest.h>
 #include <memory>
+#include <optional>
 #include <sched.h>
 #include <string>
 #include <utility>
@@ -25,6 +26,9 @@ class Blocks final : public BlockMemory {
  public:
   [[nodiscard]] std::span<const std::size_t> block_parts() const override { return parts_; }
   [[nodiscard]] Result<std::span<std::byte>> block_bytes(cache::BlockId block) override {
+    if (without == block) {
+      return fail(Code::kUnavailable, "no memory");
+    }
     std::vector<std::byte>& bytes = blocks_.at(block.value());
     return std::span(bytes);
   }
@@ -38,10 +42,14 @@ class Blocks final : public BlockMemory {
     return static_cast<int>(blocks_.at(block)[kBytes - 1]);
   }
 
+  explicit Blocks(std::vector<std::size_t> parts = {5000, 4000}) : parts_(std::move(parts)) {}
+
   static constexpr std::size_t kBytes = 9000;
 
+  std::optional<cache::BlockId> without;  // there is no memory for this one
+
  private:
-  std::vector<std::size_t> parts_{5000, 4000};
+  const std::vector<std::size_t> parts_;
   std::vector<std::vector<std::byte>> blocks_{64, std::vector<std::byte>(kBytes + 100)};
 };
 
@@ -182,6 +190,25 @@ TEST_F(StoreTrafficTest, ApproximateBlocksAreNotForWhoAsksForExactOnes) {
   const auto any = traffic({.exact_only = false});
   any->fetch(order("a"));
   EXPECT_EQ(wait(*any).fetched, 20U);
+}
+
+// The disk is as it should be: nothing of it is called damaged.
+TEST_F(StoreTrafficTest, OurOwnShortageIsNotTheDisks) {
+  write_all();
+  auto out = traffic();
+  blocks.without = cache::BlockId(32 + 7);
+  out->fetch(order("a"));
+  FetchState state = wait(*out);
+  EXPECT_EQ(state.fetched, 7U);
+  EXPECT_EQ(state.end, FetchEnd::kRefused);
+  out.reset();
+
+  Blocks others({4000, 5000});
+  StoreTraffic foreign(*store, others, {}, [] {});
+  foreign.fetch(order("a"));
+  state = wait(foreign);
+  EXPECT_EQ(state.fetched, 0U);
+  EXPECT_EQ(state.end, FetchEnd::kForeign);
 }
 
 TEST_F(StoreTrafficTest, AStoppedFetchWritesNothing) {
