@@ -247,6 +247,11 @@ TEST(BlockNames, LongNamesStayApart) {
   const std::string name(cache::kNamespaceBytesMax + 1, 'x');
   EXPECT_EQ(space(name).size(), cache::kNamespaceBytesMax);
   EXPECT_NE(space(name), space(name + "x"));
+  // Nor does one take another's: of none, or of one that was cut.
+  EXPECT_NE(space("default"), space(""));
+  EXPECT_TRUE(space("default").starts_with("default#"));
+  EXPECT_NE(space(space("default")), space("default"));
+  EXPECT_NE(space(space(name)), space(name));
 }
 
 }  // namespace
