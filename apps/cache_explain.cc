@@ -85,8 +85,7 @@ Result<Asked> read_request(const Flags& flags, const LoadedModel& model) {
   GALLEY_TRY(std::vector<TokenId> prompt, codec->prompt(protocol, body));
   GALLEY_TRY(const recipe::Request request,
              recipe::parse_request(protocol, body, codec->options()));
-  return Asked{.prompt = std::move(prompt),
-               .user = flags.user.empty() ? request.user : flags.user};
+  return Asked{.prompt = std::move(prompt), .user = flags.user.empty() ? request.user : flags.user};
 }
 
 std::string_view text_of(cache::MissReason reason) {
@@ -204,7 +203,8 @@ void add_cache_explain(CLI::App& cache, int& exit_code) {
   command->add_option("--tokens", flags->tokens, "Instead: a file of token ids.")
       ->excludes(request);
   command->add_option("--tenant", flags->tenant, "Name of the API key that asks.");
-  command->add_option("--user", flags->user, "End user, in place of the one that the request names.");
+  command->add_option("--user", flags->user,
+                      "End user, in place of the one that the request names.");
   command->add_flag("--json", flags->json, "For programs.");
   command->callback([flags, &exit_code] {
     if (const auto done = explain(*flags); !done) {

@@ -259,7 +259,7 @@ MUTATIONS = {
         "src/engine/scheduler.cc", "*std::ranges::min_element(left, {}, &Request::priority)", "left.front()", "engine/engine_policies",
         "Scheduler.TheBestOfThoseThatFollowLeadsNext"),
     "a hit that is too short ended at 0": (
-        "src/engine/scheduler.cc", ", .token = hit}", "}", "engine/engine_policies", "Scheduler.AHitThatWouldBeComputedAgainIsTooShort"),
+        "src/engine/scheduler.cc", ", .token = token}", "}", "engine/engine_policies", "Scheduler.AHitThatWouldBeComputedAgainIsTooShort"),
     "whatever a device tells of drafts is believed": (
         "src/engine/scheduler.cc", "row.drafts_accepted > row.drafts_verified ||", "false ||", "engine/engine_policies",
         "Scheduler.ResultsThatCannotBeAreAnError"),

@@ -31,6 +31,7 @@ struct FetchOrder {
   std::shared_ptr<const EngineRequest> request;  // whose namespace
   std::vector<cache::BlockKey> keys;             // of consecutive blocks
   std::vector<cache::BlockId> blocks;            // where they are to go: held by nobody else
+  std::size_t least = 1;  // where the store promises fewer, none is read: they would not help
 };
 
 // Why a fetch got no further.
@@ -38,7 +39,8 @@ enum class FetchEnd : std::uint8_t {
   kWhole,    // it got all that was wanted
   kUnknown,  // the next one was never stored, or is gone
   kExpired,  // its life is over
-  kForeign,  // of another layout, other sizes or arithmetic, or approximate where exactness was asked for
+  kForeign,  // of another layout, other sizes or arithmetic, or approximate where exactness was
+             // asked for
   kDamaged,  // it did not verify
   kFailed,   // the disk, or whoever reads it
   kRefused,  // too many fetches are under way, or there is no memory for the next block

@@ -25,11 +25,10 @@ class HeldStore final : public cache::BlockStore {
                                      std::span<std::byte> memory) override {
     return store_.read_into(lease, index, memory);
   }
-  void read_all(
-      const cache::BlockLease& lease,
-      std::size_t first,
-      std::span<const std::span<std::byte>> memory,
-      const std::function<void(std::size_t, Result<cache::BlockView>)>& done) override {
+  void read_all(const cache::BlockLease& lease,
+                std::size_t first,
+                std::span<const std::span<std::byte>> memory,
+                const std::function<void(std::size_t, Result<cache::BlockView>)>& done) override {
     {
       const MutexLock lock(mutex_);
       reading_ = true;

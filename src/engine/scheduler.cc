@@ -60,6 +60,7 @@ struct Scheduler::Request {
   struct Fetch {
     std::size_t hit{};      // blocks in front, that were in the pool
     std::size_t hit_max{};  // blocks that a hit may have
+    std::size_t least{};    // blocks of the store that leave less to compute
     TimeNs begin;
     std::optional<TimeNs> turn;  // when it was seen to be worked on
     TimeNs newest;               // when the newest block was seen, or that
@@ -481,8 +482,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
   };
   if (!fetches && windows_behind(request, hit).begin == 0) {  // all would be computed again
     if (hit > 0 && !miss) {
-      miss = Missed{.told = {.reason = recipe::MissReason::kTooShort, .token = hit},
-                    .counted = &SchedulerStats::misses_too_short};
+      miss = too_short(hit);
     }
     give_back();
   }
@@ -509,6 +509,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
   if (fetches) {
     request.fetch = {.hit = found,
                      .hit_max = static_cast<std::size_t>(hit_max),
+                     .least = least_useful(request, found, static_cast<std::size_t>(hit_max)),
                      .begin = now,
                      .turn = {},
                      .newest = now,
@@ -593,13 +594,31 @@ void Scheduler::begin(Request& request, const Hit& hit, StepPlan& plan) {
 
 // Orders what follows the first `found` blocks of a prompt, up to `hit_max`.
 void Scheduler::fetch(Request& request, std::size_t found, std::size_t hit_max) {
-  FetchOrder order{.id = request.id, .request = request.request, .keys = {}, .blocks = {}};
+  FetchOrder order{.id = request.id,
+                   .request = request.request,
+                   .keys = {},
+                   .blocks = {},
+                   .least = request.fetch->least};
   for (std::size_t i = found; i < hit_max; ++i) {
     order.keys.push_back(request.key(i));
     order.blocks.push_back(request.blocks[i]);
   }
   ++fetching_;
   traffic_->fetch(std::move(order));
+}
+
+// How many blocks behind the first `found` make it go on further back than these do. All, where
+// none does.
+std::size_t Scheduler::least_useful(Request& request, std::size_t found, std::size_t hit_max) {
+  const auto begin = [&](std::size_t blocks) {
+    return windows_behind(request, static_cast<std::int64_t>(blocks) * kBlockTokens).begin;
+  };
+  const std::int64_t before = begin(found);
+  std::size_t end = found + 1;
+  while (end < hit_max && begin(end) <= before) {
+    ++end;
+  }
+  return end - found;
 }
 
 // True once it has begun, with what has come.
@@ -627,9 +646,16 @@ bool Scheduler::fetched(Request& request, StepPlan& plan, TimeNs now) {
   Hit hit{.memory = fetch.hit,
           .stored = options_.defect == Defect::kPromiseIsHit ? state.promised : state.fetched,
           .miss = {}};
-  const std::size_t found = hit.memory + hit.stored;
+  // Of too few that the store has, none was read.
+  const bool too_few = state.over && state.promised < fetch.least;
+  const std::size_t found = hit.memory + (too_few ? state.promised : hit.stored);
   if (!request.started && found < fetch.hit_max) {
-    hit.miss = missed_in_store(request, found, state);
+    const std::int64_t end = static_cast<std::int64_t>(found) * kBlockTokens;
+    const bool plain =
+        !state.over || state.end == FetchEnd::kWhole || state.end == FetchEnd::kUnknown;
+    hit.miss = plain && found > 0 && windows_behind(request, end).begin == 0
+                   ? too_short(end)
+                   : missed_in_store(request, found, state);
   }
   stop_fetch(request);
   begin(request, hit, plan);
@@ -646,6 +672,12 @@ void Scheduler::stop_fetch(Request& request) {
   }
   request.fetch.reset();
   --fetching_;
+}
+
+// All of a hit that ends at `token` is computed again.
+Scheduler::Missed Scheduler::too_short(std::int64_t token) {
+  return {.told = {.reason = recipe::MissReason::kTooShort, .token = token},
+          .counted = &SchedulerStats::misses_too_short};
 }
 
 // Why the hit ends at `block`, which the store may have.

@@ -379,6 +379,38 @@ TEST(Scheduler, AFetchWhoseTurnDoesNotComeIsGivenUp) {
   EXPECT_TRUE(scheduler.plan(TimeNs() + FetchLimits().wait_max));
 }
 
+// Windows of 300 tokens are computed again: of a store, one or two blocks help nobody.
+TEST(Scheduler, WhatAStoreHasAndIsComputedAgainIsTooShort) {
+  SchedulerOptions options = kWithStore;
+  options.hit.replay_tokens = 300;
+  for (const FetchState& state :
+       {FetchState{.promised = 2, .over = true, .end = FetchEnd::kUnknown},  // not read
+        FetchState{.promised = 3, .fetched = 2}}) {                          // late
+    Scheduler scheduler(options);
+    AnyTraffic traffic;
+    scheduler.attach(traffic);
+    ASSERT_TRUE(submit(scheduler, 500, 5));
+    EXPECT_FALSE(scheduler.plan({}));
+    EXPECT_EQ(traffic.ordered->least, 3U);
+    traffic.now = state;
+    const auto plan = scheduler.plan(TimeNs() + FetchLimits().wait_max);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->starts.front().begin, 0);
+    const auto outputs = scheduler.take_outputs();
+    ASSERT_TRUE(!outputs.empty() && outputs.front().started && outputs.front().started->cache_miss);
+    EXPECT_EQ(outputs.front().started->cache_miss->reason, recipe::MissReason::kTooShort);
+    EXPECT_EQ(outputs.front().started->cache_miss->token, 2 * kBlockTokens);
+  }
+  Scheduler scheduler(options);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  traffic.now = {.promised = 3, .fetched = 1, .over = true, .end = FetchEnd::kDamaged};
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  EXPECT_TRUE(scheduler.plan({}));
+  EXPECT_EQ(scheduler.stats().misses_damaged, 1);
+}
+
 TEST(Scheduler, WhoLeavesOrIsPreemptedStopsItsFetch) {
   Scheduler scheduler(kWithStore);
   AnyTraffic traffic;

@@ -197,14 +197,18 @@ void StoreTraffic::run(Fetch& fetch) {
                                    .keys = fetch.order.keys,
                                    .exact_only = options_.exact_only,
                                    .numerics = options_.numerics});
+  bool helps = false;
   {
     const MutexLock lock(fetch.mutex);
     fetch.state.promised = lease->size();
     fetch.state.end = end_of(lease->miss());
-    fetch.state.over = lease->size() == 0;
+    fetch.state.over = lease->size() < std::max<std::size_t>(1, fetch.order.least);
+    helps = !fetch.state.over;
   }
   on_progress_();
-  read(fetch, *lease);
+  if (helps) {
+    read(fetch, *lease);
+  }
 }
 
 void StoreTraffic::read(Fetch& fetch, const cache::BlockLease& lease) {

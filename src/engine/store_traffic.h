@@ -47,8 +47,8 @@ struct StoreTrafficStats {
 class StoreTraffic final : public BlockTraffic {
  public:
   // `store` and `memory` outlive it. `on_progress` is called when state() says something new: a
-  // reader took it, the store knows what it has, some blocks came, nothing more will. From its threads, and from
-  // whoever orders a fetch that is refused.
+  // reader took it, the store knows what it has, some blocks came, nothing more will. From its
+  // threads, and from whoever orders a fetch that is refused.
   StoreTraffic(cache::BlockStore& store,
                BlockMemory& memory,
                const StoreTrafficOptions& options,

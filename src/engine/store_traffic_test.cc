@@ -144,6 +144,23 @@ TEST_F(StoreTrafficTest, TellsOfEveryStepOfAFetch) {
   EXPECT_EQ(progress, 5 + 2);
 }
 
+TEST_F(StoreTrafficTest, WhatWouldNotHelpIsNotRead) {
+  write_all();
+  const auto out = traffic();
+  FetchOrder one = order("a");
+  one.keys.back() = key(77);
+  one.least = 20;
+  out->fetch(one);
+  FetchState state = wait(*out);
+  EXPECT_EQ(state.promised, 19U);
+  EXPECT_EQ(state.end, FetchEnd::kUnknown);
+  out->stop(RequestId(1));
+  EXPECT_EQ(out->stats().fetched_blocks, 0U);
+  one.least = 19;
+  out->fetch(one);
+  EXPECT_EQ(wait(*out).fetched, 19U);
+}
+
 TEST_F(StoreTrafficTest, RefusesWhatTooManyWaitFor) {
   write_all();
   HeldStore held(*store);

@@ -34,7 +34,7 @@ void FakeTraffic::match(const std::shared_ptr<Fetch>& fetch) {
     }
     ++state.promised;
   }
-  state.over = state.promised == 0;
+  state.over = state.promised < fetch->order.least;
   if (!state.over && !chance(options_.hangs)) {
     read_next(fetch);
   }
