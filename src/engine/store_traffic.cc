@@ -43,10 +43,12 @@ struct StoreTraffic::Fetch {
 
 StoreTraffic::StoreTraffic(cache::BlockStore& store,
                            BlockMemory& memory,
+                           const Clock& clock,
                            const StoreTrafficOptions& options,
                            std::function<void()> on_progress)
     : store_(store),
       memory_(memory),
+      clock_(clock),
       options_(options),
       on_progress_(std::move(on_progress)),
       readers_(options.readers, options.waiting_max) {
@@ -61,6 +63,10 @@ StoreTraffic::StoreTraffic(cache::BlockStore& store,
 }
 
 StoreTraffic::~StoreTraffic() {
+  {
+    const MutexLock lock(mutex_);
+    write_until_ = clock_.now() + options_.close_max;
+  }
   for (const auto& [id, fetch] : fetches_) {
     const MutexLock lock(fetch->mutex);
     fetch->stopped = true;
@@ -97,18 +103,38 @@ void StoreTraffic::write(const WriteOrder& order) {
   std::memcpy(copy.bytes.data(), bytes->data(), block_bytes_);
   ++queued_;
   writer_.post([this, copy = std::move(copy)]() mutable {
-    put(copy);
+    if (too_late()) {
+      ++counts_.dropped_blocks;
+    } else {
+      put(copy);
+    }
     {
       const MutexLock lock(mutex_);
       spare_.push_back(std::move(copy.bytes));
     }
     // What came meanwhile becomes durable together.
     if (--queued_ == 0) {
-      (void)store_.commit();  // what it lost is a miss, and the store counts it
+      commit();
       const MutexLock lock(mutex_);
       spare_.clear();
     }
   });
+}
+
+bool StoreTraffic::too_late() {
+  const MutexLock lock(mutex_);
+  return write_until_ && clock_.now() >= *write_until_;
+}
+
+void StoreTraffic::commit() {
+  if (too_late()) {
+    counts_.written_blocks -= staged_;
+    counts_.written_bytes -= staged_ * block_bytes_;
+    counts_.dropped_blocks += staged_;
+  } else {
+    (void)store_.commit();  // what it lost is a miss, and the store counts it
+  }
+  staged_ = 0;
 }
 
 void StoreTraffic::put(const Copy& copy) {
@@ -134,6 +160,7 @@ void StoreTraffic::put(const Copy& copy) {
   auto outcome = store_.put(block);
   if (!outcome && outcome.error().code == Code::kOverloaded && outcome.error().where.empty()) {
     if (store_.commit()) {  // too much was staged
+      staged_ = 0;
       outcome = store_.put(block);
     }
   }
@@ -142,6 +169,7 @@ void StoreTraffic::put(const Copy& copy) {
   } else if (*outcome == cache::PutOutcome::kKnown) {
     ++counts_.known_blocks;
   } else {
+    ++staged_;
     ++counts_.written_blocks;
     counts_.written_bytes += block_bytes_;
   }

@@ -10,9 +10,11 @@
 #include <optional>
 #include <sched.h>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/virtual_disk.h"
 #include "base/virtual_loop.h"
 #include "cache/segments/segment_store.h"
@@ -76,7 +78,7 @@ class StoreTrafficTest : public testing::Test {
   }
   std::unique_ptr<StoreTraffic> traffic(StoreTrafficOptions options = {}) {
     options.chat_class = 1;
-    return std::make_unique<StoreTraffic>(*store, blocks, options, [this] { ++progress; });
+    return std::make_unique<StoreTraffic>(*store, blocks, loop, options, [this] { ++progress; });
   }
   // Blocks 0 to 19 under keys of their numbers.
   void write_all(bool exact = true, const StoreTrafficOptions& options = {}) {
@@ -164,7 +166,7 @@ TEST_F(StoreTrafficTest, WhatWouldNotHelpIsNotRead) {
 TEST_F(StoreTrafficTest, RefusesWhatTooManyWaitFor) {
   write_all();
   HeldStore held(*store);
-  StoreTraffic out(held, blocks, {.readers = 1, .waiting_max = 1}, [this] { ++progress; });
+  StoreTraffic out(held, blocks, loop, {.readers = 1, .waiting_max = 1}, [this] { ++progress; });
   const auto fetch = [&](std::uint64_t id) {
     FetchOrder one = order("a");
     one.id = RequestId(id);
@@ -221,7 +223,7 @@ TEST_F(StoreTrafficTest, OurOwnShortageIsNotTheDisks) {
   out.reset();
 
   Blocks others({4000, 5000});
-  StoreTraffic foreign(*store, others, {}, [] {});
+  StoreTraffic foreign(*store, others, loop, {}, [] {});
   foreign.fetch(order("a"));
   state = wait(foreign);
   EXPECT_EQ(state.fetched, 0U);
@@ -255,6 +257,73 @@ TEST_F(StoreTrafficTest, AFullQueueDropsAndCounts) {
                 .block = cache::BlockId(i % 20)});
   }
   EXPECT_GT(out->stats().dropped_blocks, 0U);
+}
+
+// Says when it is asked, which the traffic does first at its end.
+class EndClock final : public Clock {
+ public:
+  [[nodiscard]] TimeNs now() const override {
+    const TimeNs out = TimeNs() + std::chrono::seconds(second.load());
+    asked = true;
+    return out;
+  }
+  [[nodiscard]] UnixTime unix_time() const override { return {}; }
+
+  mutable std::atomic<bool> asked = false;
+  std::atomic<int> second = 0;
+};
+
+// Takes nothing until the end has begun, and then a second for each block.
+class SlowStore final : public cache::BlockStore {
+ public:
+  SlowStore(cache::BlockStore& store, EndClock& clock) : store_(store), clock_(clock) {}
+
+  Result<cache::PutOutcome> put(const cache::NewBlock& block) override {
+    while (!clock_.asked) {
+      sched_yield();
+    }
+    ++clock_.second;
+    ++puts;
+    return store_.put(block);
+  }
+  Result<void> commit() override {
+    ++commits;
+    return store_.commit();
+  }
+  [[nodiscard]] std::unique_ptr<cache::BlockLease> match(const cache::BlockQuery& query) override {
+    return store_.match(query);
+  }
+  Result<cache::BlockView> read_into(const cache::BlockLease& lease,
+                                     std::size_t index,
+                                     std::span<std::byte> memory) override {
+    return store_.read_into(lease, index, memory);
+  }
+
+  int puts = 0;
+  int commits = 0;
+
+ private:
+  cache::BlockStore& store_;
+  EndClock& clock_;
+};
+
+TEST_F(StoreTrafficTest, TheEndWaitsForASlowDiskForAWhileOnly) {
+  for (const auto& [close_max, puts, commits] : {std::tuple(5, 5, 0), std::tuple(100, 20, 1)}) {
+    EndClock clock;
+    SlowStore slow(*store, clock);
+    auto out = std::make_unique<StoreTraffic>(
+        slow, blocks, clock,
+        StoreTrafficOptions{.chat_class = 1, .close_max = std::chrono::seconds(close_max)}, [] {});
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      out->write({.request = of_tenant("a"),
+                  .key = key(static_cast<int>(i)),
+                  .parent = {},
+                  .block = cache::BlockId(i)});
+    }
+    out.reset();
+    EXPECT_EQ(slow.puts, puts);
+    EXPECT_EQ(slow.commits, commits);
+  }
 }
 
 TEST(BlockNames, LongNamesStayApart) {
