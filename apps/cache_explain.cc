@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -23,6 +24,7 @@
 #include "gateway/codec.h"
 #include "model/plan.h"
 #include "recipe/names.h"
+#include "recipe/request.h"
 
 // `galley cache explain`: which blocks of a request are on a disk, and why the others are not used.
 namespace galley::apps {
@@ -64,16 +66,26 @@ Result<std::vector<TokenId>> read_ids(const std::string& path) {
   return out;
 }
 
-Result<std::vector<TokenId>> prompt_of(const Flags& flags, const LoadedModel& model) {
+struct Asked {
+  std::vector<TokenId> prompt;
+  std::string user;
+};
+
+Result<Asked> read_request(const Flags& flags, const LoadedModel& model) {
   if (!flags.tokens.empty()) {
-    return read_ids(flags.tokens);
+    GALLEY_TRY(std::vector<TokenId> ids, read_ids(flags.tokens));
+    return Asked{.prompt = std::move(ids), .user = flags.user};
   }
   recipe::CodecOptions options;
   options.models = {{model.name, model.version}};
   GALLEY_TRY(const auto codec, gateway::Codec::create(model.tokenizer, std::move(options),
                                                       model.network->plan().config.positions_max));
   GALLEY_TRY(const std::string body, read_input(flags.request));
-  return codec->prompt(*recipe::named<recipe::Protocol>(flags.protocol), body);
+  const auto protocol = *recipe::named<recipe::Protocol>(flags.protocol);
+  GALLEY_TRY(std::vector<TokenId> prompt, codec->prompt(protocol, body));
+  GALLEY_TRY(const recipe::Request request,
+             recipe::parse_request(protocol, body, codec->options()));
+  return Asked{.prompt = std::move(prompt), .user = flags.user.empty() ? request.user : flags.user};
 }
 
 std::string_view text_of(cache::MissReason reason) {
@@ -105,7 +117,8 @@ struct Run {
 
 Result<void> explain(const Flags& flags) {
   GALLEY_TRY(const LoadedModel model, load_model(flags.model, ""));
-  GALLEY_TRY(const std::vector<TokenId> prompt, prompt_of(flags, model));
+  GALLEY_TRY(const Asked asked, read_request(flags, model));
+  const std::vector<TokenId>& prompt = asked.prompt;
   const RealClock clock;
   GALLEY_TRY(const auto disk, cache::PosixDisk::open_folder(flags.folder, false));
   GALLEY_TRY(const auto store,
@@ -114,7 +127,7 @@ Result<void> explain(const Flags& flags) {
 
   recipe::Generation whose;
   whose.tenant = flags.tenant;
-  whose.user = flags.user;
+  whose.user = asked.user;
   const model::ModelPlan& plan = model.network->plan();
   const std::string space = engine::block_space(whose);
   cache::BlockKey key =
@@ -190,7 +203,8 @@ void add_cache_explain(CLI::App& cache, int& exit_code) {
   command->add_option("--tokens", flags->tokens, "Instead: a file of token ids.")
       ->excludes(request);
   command->add_option("--tenant", flags->tenant, "Name of the API key that asks.");
-  command->add_option("--user", flags->user, "End user that the request names.");
+  command->add_option("--user", flags->user,
+                      "End user, in place of the one that the request names.");
   command->add_flag("--json", flags->json, "For programs.");
   command->callback([flags, &exit_code] {
     if (const auto done = explain(*flags); !done) {

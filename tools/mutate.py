@@ -228,7 +228,7 @@ MUTATIONS = {
         "src/cache/prefix_cache.cc", "  GALLEY_ASSERT(at(block).users > 0);\n  hold(block);", "  GALLEY_ASSERT(at(block).users > 0);",
         "plan", "EngineGates.RandomMachinesAnswerAsTheOracle"),
     "a stopped fetch goes on": (
-        "src/engine/store_traffic.cc", "  const MutexLock lock(fetch.mutex);\n  if (fetch.stopped) {\n    return false;\n  }\n",
+        "src/engine/store_traffic.cc", "  const MutexLock lock(fetch.mutex);\n  if (fetch.stopped) {\n    return FetchEnd::kRefused;\n  }\n",
         "  const MutexLock lock(fetch.mutex);\n", "engine/engine_threads", "StoreTrafficTest.AStoppedFetchWritesNothing"),
     "all tenants share a namespace of the disk": (
         "src/engine/block_names.cc", "    return tenant;\n", "    return \"tenant\";\n", "engine/engine_threads",
@@ -240,8 +240,8 @@ MUTATIONS = {
         "src/engine/scheduler.cc", "request.exact = blocks == 0 || options_.exact_windows;", "request.exact = true;",
         "engine/engine_threads", "EngineSource.ApproximateBlocksOnDiskAreNotForExactWindows"),
     "what is fetched counts although it did not verify": (
-        "src/engine/store_traffic.cc", "        ends[index - first] = end_of(view.error());",
-        "        there[index - first] = end_of(view.error()) != FetchEnd::kWhole;",
+        "src/engine/store_traffic.cc", "*view) : end_of(view.error());",
+        "*view) : end_of(view.error()) == FetchEnd::kWhole ? FetchEnd::kFailed : FetchEnd::kWhole;",
         "engine/engine_threads", "EngineSource.ADamagedDiskShortensHitsAndChangesNoAnswer"),
     "a full queue of writes is no bound": (
         "src/engine/store_traffic.cc", "if (!bytes || queued_.load(std::memory_order_relaxed) >= queue_max_) {", "if (!bytes) {",
@@ -265,7 +265,7 @@ MUTATIONS = {
         "src/engine/scheduler.cc", "*std::ranges::min_element(left, {}, &Request::priority)", "left.front()", "engine/engine_policies",
         "Scheduler.TheBestOfThoseThatFollowLeadsNext"),
     "a hit that is too short ended at 0": (
-        "src/engine/scheduler.cc", ", .token = hit}", "}", "engine/engine_policies", "Scheduler.AHitThatWouldBeComputedAgainIsTooShort"),
+        "src/engine/scheduler.cc", ", .token = token}", "}", "engine/engine_policies", "Scheduler.AHitThatWouldBeComputedAgainIsTooShort"),
     "whatever a device tells of drafts is believed": (
         "src/engine/scheduler.cc", "row.drafts_accepted > row.drafts_verified ||", "false ||", "engine/engine_policies",
         "Scheduler.ResultsThatCannotBeAreAnError"),

@@ -63,7 +63,7 @@ fs::path folder_of(const fs::path& path) {
 
 }  // namespace
 
-Result<NewFile> NewFile::create(const fs::path& path, std::uint64_t bytes) {
+Result<NewFile> NewFile::create(const fs::path& path, std::uint64_t bytes, Readers readers) {
   const fs::path folder = folder_of(path);
   std::error_code error;
   fs::create_directories(folder, error);
@@ -73,8 +73,8 @@ Result<NewFile> NewFile::create(const fs::path& path, std::uint64_t bytes) {
   NewFile out;
   out.path_ = path;
   const fs::path part = path.string() + fmt::format(".{:016x}.part", entropy_seed().value());
-  constexpr mode_t kMode = 0666;  // less what the process masks
-  out.file_ = ::open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  const mode_t mode = readers == Readers::kOwner ? 0600 : 0666;
+  out.file_ = ::open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (out.file_ < 0) {
     return cannot("cannot write it", errno, part);
   }

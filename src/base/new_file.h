@@ -15,9 +15,15 @@ namespace galley {
 // removed; only a process that is killed leaves it behind.
 class NewFile {
  public:
+  enum class Readers : std::uint8_t {
+    kAny,    // that the process does not mask
+    kOwner,  // nobody else, whatever the folder allows
+  };
   // Makes the folder too, if need be, and reserves `bytes` where the file system can. Errors:
   // kUnavailable with the system's reason.
-  static Result<NewFile> create(const std::filesystem::path& path, std::uint64_t bytes);
+  static Result<NewFile> create(const std::filesystem::path& path,
+                                std::uint64_t bytes,
+                                Readers readers = Readers::kAny);
 
   NewFile() = default;
   NewFile(NewFile&& other) noexcept;

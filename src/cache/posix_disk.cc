@@ -17,6 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of every file: a store holds what people said, and its folder may have been there before.
+constexpr mode_t kMode = 0600;
+
 std::unexpected<Error> cannot(std::string_view what, int error_number, const fs::path& path) {
   const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
   return fail(error_number == ENOENT ? Code::kNotFound : Code::kUnavailable,
@@ -155,7 +158,7 @@ Result<std::unique_ptr<PosixDisk>> PosixDisk::open_folder(const fs::path& folder
     }
   }
   if (out->direct_) {  // tmpfs and some others refuse it
-    const int probe = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+    const int probe = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, kMode);
     if (probe >= 0) {
       ::close(probe);
     } else if (errno == EINVAL) {
@@ -169,10 +172,10 @@ Result<std::unique_ptr<DiskFile>> PosixDisk::open_file(const std::string& name, 
   const fs::path path = folder_ / name;
   int descriptor = -1;
   if (direct_) {
-    descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0644);
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, kMode);
   }
   if (!direct_ || (descriptor < 0 && errno == EINVAL)) {
-    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, kMode);
   }
   if (descriptor < 0) {
     if (errno == EEXIST) {
@@ -214,7 +217,7 @@ Result<void> PosixDisk::sync_names() {
 }
 
 Result<void> PosixDisk::replace(const std::string& name, std::span<const std::byte> bytes) {
-  GALLEY_TRY(NewFile file, NewFile::create(folder_ / name, bytes.size()));
+  GALLEY_TRY(NewFile file, NewFile::create(folder_ / name, bytes.size(), NewFile::Readers::kOwner));
   GALLEY_CHECK_OK(file.write(0, bytes));
   return file.commit();
 }
@@ -244,7 +247,7 @@ Result<std::vector<DiskEntry>> PosixDisk::list() {
 
 Result<std::unique_ptr<DiskLock>> PosixDisk::lock(const std::string& name) {
   const fs::path path = folder_ / name;
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
   if (descriptor < 0) {
     return cannot("cannot be opened", errno, path);
   }

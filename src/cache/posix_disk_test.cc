@@ -5,6 +5,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <string>
+#include <sys/stat.h>
 
 #include "base/page_buffer.h"
 
@@ -119,6 +120,21 @@ TEST_P(PosixDiskTest, ErasesReplacesListsAndLocks) {
   EXPECT_TRUE(disk_->lock("lock"));
   ASSERT_TRUE(disk_->remove("a"));
   EXPECT_FALSE(disk_->remove("a"));
+}
+
+TEST_P(PosixDiskTest, ItsFilesAreItsOwnersInAFolderThatAllMayRead) {
+  fs::permissions(folder_, fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
+                               fs::perms::others_read | fs::perms::others_exec);
+  const mode_t mask = ::umask(0);
+  ASSERT_TRUE(disk_->create("a"));
+  ASSERT_TRUE(disk_->replace("b", pattern(1, 5).bytes()));
+  ASSERT_TRUE(disk_->lock("c"));
+  ::umask(mask);
+  for (const char* const name : {"a", "b", "c"}) {
+    EXPECT_EQ(fs::status(folder_ / name).permissions(),
+              fs::perms::owner_read | fs::perms::owner_write)
+        << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -9,6 +9,12 @@
 #include "cache/sha256.h"
 
 namespace galley::engine {
+namespace {
+
+constexpr std::string_view kNobody = "default";  // the namespace of requests without a tenant
+constexpr char kHashSign = '#';
+
+}  // namespace
 
 // A tenant's length says where its name ends.
 cache::BlockKey block_root(const std::string& layout,
@@ -21,18 +27,20 @@ cache::BlockKey block_root(const std::string& layout,
                                               generation.tenant, generation.user)});
 }
 
+// What could be another's name, or is none, gets a hash; no name without one has the sign.
 std::string block_space(const recipe::Generation& generation) {
   const std::string& tenant = generation.tenant;
   if (tenant.empty()) {
-    return "default";
+    return std::string(kNobody);
   }
-  if (tenant.size() <= cache::kNamespaceBytesMax) {
+  if (tenant.size() <= cache::kNamespaceBytesMax && tenant != kNobody &&
+      tenant.find(kHashSign) == std::string::npos) {
     return tenant;
   }
   const cache::Sha256Digest digest = cache::sha256(tenant);
   cache::BlockKey hash;
   std::ranges::copy(std::span(digest).first(hash.bytes.size()), hash.bytes.begin());
-  const std::string tail = "#" + to_string(hash);
+  const std::string tail = kHashSign + to_string(hash);
   return tenant.substr(0, cache::kNamespaceBytesMax - tail.size()) + tail;
 }
 

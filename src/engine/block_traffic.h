@@ -31,6 +31,7 @@ struct FetchOrder {
   std::shared_ptr<const EngineRequest> request;  // whose namespace
   std::vector<cache::BlockKey> keys;             // of consecutive blocks
   std::vector<cache::BlockId> blocks;            // where they are to go: held by nobody else
+  std::size_t least = 1;  // where the store promises fewer, none is read: they would not help
 };
 
 // Why a fetch got no further.
@@ -38,13 +39,15 @@ enum class FetchEnd : std::uint8_t {
   kWhole,    // it got all that was wanted
   kUnknown,  // the next one was never stored, or is gone
   kExpired,  // its life is over
-  kForeign,  // of another layout or arithmetic, or approximate where exactness was asked for
+  kForeign,  // of another layout, other sizes or arithmetic, or approximate where exactness was
+             // asked for
   kDamaged,  // it did not verify
   kFailed,   // the disk, or whoever reads it
-  kRefused,  // too many fetches are under way
+  kRefused,  // too many fetches are under way, or there is no memory for the next block
 };
 
 struct FetchState {
+  bool begun{};            // somebody works on it; until then it waits for its turn
   std::size_t promised{};  // blocks that the store knows, from the first on; 0 until it was asked
   std::size_t fetched{};   // blocks that are in their places, verified, from the first on
   bool over{};             // nothing more comes

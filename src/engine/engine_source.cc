@@ -185,7 +185,7 @@ EngineSource::EngineSource(std::unique_ptr<model::Network> network,
           options_.defect) {
   if (options_.store.store != nullptr) {
     traffic_ = std::make_unique<StoreTraffic>(
-        *options_.store.store, device_,
+        *options_.store.store, device_, clock_,
         StoreTrafficOptions{.layout = block_number(network_->plan().fingerprint),
                             .numerics = block_number(options_.store.arithmetic),
                             .exact_only = scheduler_options.exact_windows,

@@ -124,7 +124,6 @@ class EngineSource final : public recipe::TokenSource {
   // Of the loop's thread.
   Scheduler scheduler_;
   NetworkDevice device_;
-  std::unique_ptr<StoreTraffic> traffic_;  // null without a store
   StepLoop loop_;
   std::optional<EngineMetrics> metrics_;
   std::unordered_map<RequestId, std::shared_ptr<Job>> jobs_;
@@ -141,6 +140,8 @@ class EngineSource final : public recipe::TokenSource {
   bool failed_ GALLEY_GUARDED_BY(mutex_) = false;
   bool ending_ GALLEY_GUARDED_BY(mutex_) = false;
   std::optional<std::vector<double>> fitted_ GALLEY_GUARDED_BY(mutex_);  // temperatures
+  // Null without a store. The loop's; behind the mutex, which its threads use until it has ended.
+  std::unique_ptr<StoreTraffic> traffic_;
   SerialExecutor fitter_;
   SerialExecutor thread_;  // last: its thread uses the above
 };

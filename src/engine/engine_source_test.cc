@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/metrics.h"
@@ -18,6 +19,7 @@
 #include "cache/segments/segment_store.h"
 #include "engine/engine_metrics.h"
 #include "engine/grammar_compiler.h"
+#include "engine/held_store_for_test.h"
 #include "engine/single_sequence.h"
 #include "engine/source_for_test.h"
 #include "recipe/control.h"
@@ -474,6 +476,30 @@ TEST(EngineSource, ADamagedDiskShortensHitsAndChangesNoAnswer) {
   EXPECT_LT(warm->started_->cached_tokens, 768 - 5 * 16);
   expect_same(*warm, *cold);
   EXPECT_EQ(restarts.stats.misses_damaged + restarts.stats.misses_not_stored, 1);
+}
+
+// Its readers tell it how far they got until they have ended. Only the thread sanitizer sees the
+// loss when they do not.
+TEST(EngineSource, EndsWhileItsStoreStillReads) {
+  Restarts restarts(model::WindowRebuild::kExact);
+  restarts.answer(restarts.generation);
+  const auto store =
+      cache::SegmentStore::open(restarts.disk, restarts.clock, {.seed = Seed(9)}).value();
+  HeldStore held(*store);
+  Crowd crowd(mini(), {.store = {.store = &held, .weights = "w", .arithmetic = "a"}});
+  Sink sink;
+  auto active = crowd.source->start(restarts.generation, sink);
+  ASSERT_TRUE(active);
+  held.wait_for_read();
+  active->reset();
+  const std::jthread later([&] {
+    for (int i = 0; i < 5000; ++i) {
+      std::this_thread::yield();  // the end has begun then, most likely
+    }
+    held.let_go();
+  });
+  crowd.source.reset();
+  EXPECT_FALSE(sink.started_);
 }
 
 // Behind a bounded rebuild blocks are approximate: who wants exact ones does not get them.

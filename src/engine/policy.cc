@@ -56,7 +56,7 @@ bool starts_with_what_came(const FetchView& view, const FetchLimits& limits) {
   }
   const auto left = static_cast<double>(view.promised - view.fetched);
   const double fetching =
-      left * std::chrono::duration<double>(view.waited).count() / static_cast<double>(view.fetched);
+      left * std::chrono::duration<double>(view.worked).count() / static_cast<double>(view.fetched);
   const double computing = left * kBlockTokens / view.tokens_per_second;
   return computing < fetching;
 }

@@ -54,10 +54,12 @@ struct FetchView {
   std::size_t fetched{};       // of them
   bool over{};                 // no more will come
   Duration waited{};           // since it was ordered
-  Duration quiet{};            // since the newest block came
+  Duration worked{};           // since its turn came
+  Duration quiet{};            // since the newest block came, or its turn
   double tokens_per_second{};  // that computing them instead would get; 0: not known
 };
-// How long it is waited for at most, whatever it promises, and without a sign of life.
+// How long it is waited for at most, its turn included and whatever it promises, and without a sign
+// of life once it had its turn.
 struct FetchLimits {
   Duration wait_max = std::chrono::seconds(2);
   Duration quiet_max = std::chrono::milliseconds(250);

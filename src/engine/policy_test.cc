@@ -94,7 +94,8 @@ TEST(BlocksFor, RoundsUp) {
 TEST(StartsWithWhatCame, WaitsOnlyForWhatIsWorthIt) {
   using std::chrono::milliseconds;
   const FetchLimits limits{.wait_max = milliseconds(1000), .quiet_max = milliseconds(100)};
-  const FetchView view{.promised = 10, .fetched = 5, .waited = milliseconds(50)};
+  const FetchView view{
+      .promised = 10, .fetched = 5, .waited = milliseconds(900), .worked = milliseconds(50)};
   EXPECT_FALSE(starts_with_what_came(view, limits));
   const auto with = [&](auto change) {
     FetchView one = view;

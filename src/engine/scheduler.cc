@@ -65,9 +65,11 @@ struct Scheduler::Request {
   struct Fetch {
     std::size_t hit{};      // blocks in front, that were in the pool
     std::size_t hit_max{};  // blocks that a hit may have
+    std::size_t least{};    // blocks of the store that leave less to compute
     TimeNs begin;
-    TimeNs newest;       // when the newest block was seen
-    std::size_t seen{};  // blocks
+    std::optional<TimeNs> turn;  // when it was seen to be worked on
+    TimeNs newest;               // when the newest block was seen, or that
+    std::size_t seen{};          // blocks
   };
   std::optional<Fetch> fetch;
   Request* leader = nullptr;
@@ -485,8 +487,7 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
   };
   if (!fetches && windows_behind(request, hit).begin == 0) {  // all would be computed again
     if (hit > 0 && !miss) {
-      miss = Missed{.told = {.reason = recipe::MissReason::kTooShort, .token = hit},
-                    .counted = &SchedulerStats::misses_too_short};
+      miss = too_short(hit);
     }
     give_back();
   }
@@ -513,7 +514,9 @@ bool Scheduler::admit(Request& request, StepPlan& plan, TimeNs now) {
   if (fetches) {
     request.fetch = {.hit = found,
                      .hit_max = static_cast<std::size_t>(hit_max),
+                     .least = least_useful(request, found, static_cast<std::size_t>(hit_max)),
                      .begin = now,
+                     .turn = {},
                      .newest = now,
                      .seen = 0};
     fetch(request, found, static_cast<std::size_t>(hit_max));
@@ -596,7 +599,11 @@ void Scheduler::begin(Request& request, const Hit& hit, StepPlan& plan) {
 
 // Orders what follows the first `found` blocks of a prompt, up to `hit_max`.
 void Scheduler::fetch(Request& request, std::size_t found, std::size_t hit_max) {
-  FetchOrder order{.id = request.id, .request = request.request, .keys = {}, .blocks = {}};
+  FetchOrder order{.id = request.id,
+                   .request = request.request,
+                   .keys = {},
+                   .blocks = {},
+                   .least = request.fetch->least};
   for (std::size_t i = found; i < hit_max; ++i) {
     order.keys.push_back(request.key(i));
     order.blocks.push_back(request.blocks[i]);
@@ -605,10 +612,27 @@ void Scheduler::fetch(Request& request, std::size_t found, std::size_t hit_max) 
   traffic_->fetch(std::move(order));
 }
 
+// How many blocks behind the first `found` make it go on further back than these do. All, where
+// none does.
+std::size_t Scheduler::least_useful(Request& request, std::size_t found, std::size_t hit_max) {
+  const auto begin = [&](std::size_t blocks) {
+    return windows_behind(request, static_cast<std::int64_t>(blocks) * kBlockTokens).begin;
+  };
+  const std::int64_t before = begin(found);
+  std::size_t end = found + 1;
+  while (end < hit_max && begin(end) <= before) {
+    ++end;
+  }
+  return end - found;
+}
+
 // True once it has begun, with what has come.
 bool Scheduler::fetched(Request& request, StepPlan& plan, TimeNs now) {
   Request::Fetch& fetch = *request.fetch;
   const FetchState state = traffic_->state(request.id);
+  if (state.begun && !fetch.turn) {
+    fetch.turn = fetch.newest = now;
+  }
   if (state.fetched > fetch.seen) {
     fetch.newest = now;
     fetch.seen = state.fetched;
@@ -617,7 +641,8 @@ bool Scheduler::fetched(Request& request, StepPlan& plan, TimeNs now) {
                        .fetched = state.fetched,
                        .over = state.over,
                        .waited = now - fetch.begin,
-                       .quiet = now - fetch.newest,
+                       .worked = fetch.turn ? now - *fetch.turn : Duration(),
+                       .quiet = fetch.turn ? now - fetch.newest : Duration(),
                        .tokens_per_second = prefill_rate_};
   if (options_.defect == Defect::kWaitForFetch ? !state.over
                                                : !starts_with_what_came(view, options_.fetch)) {
@@ -626,9 +651,16 @@ bool Scheduler::fetched(Request& request, StepPlan& plan, TimeNs now) {
   Hit hit{.memory = fetch.hit,
           .stored = options_.defect == Defect::kPromiseIsHit ? state.promised : state.fetched,
           .miss = {}};
-  const std::size_t found = hit.memory + hit.stored;
+  // Of too few that the store has, none was read.
+  const bool too_few = state.over && state.promised < fetch.least;
+  const std::size_t found = hit.memory + (too_few ? state.promised : hit.stored);
   if (!request.started && found < fetch.hit_max) {
-    hit.miss = missed_in_store(request, found, state);
+    const std::int64_t end = static_cast<std::int64_t>(found) * kBlockTokens;
+    const bool plain =
+        !state.over || state.end == FetchEnd::kWhole || state.end == FetchEnd::kUnknown;
+    hit.miss = plain && found > 0 && windows_behind(request, end).begin == 0
+                   ? too_short(end)
+                   : missed_in_store(request, found, state);
   }
   stop_fetch(request);
   begin(request, hit, plan);
@@ -645,6 +677,12 @@ void Scheduler::stop_fetch(Request& request) {
   }
   request.fetch.reset();
   --fetching_;
+}
+
+// All of a hit that ends at `token` is computed again.
+Scheduler::Missed Scheduler::too_short(std::int64_t token) {
+  return {.told = {.reason = recipe::MissReason::kTooShort, .token = token},
+          .counted = &SchedulerStats::misses_too_short};
 }
 
 // Why the hit ends at `block`, which the store may have.
@@ -678,8 +716,10 @@ std::optional<TimeNs> Scheduler::wake_at() const {
   std::optional<TimeNs> first;
   for (const Request* const request : running_) {
     if (request->fetch) {
-      const TimeNs due = std::min(request->fetch->begin + options_.fetch.wait_max,
-                                  request->fetch->newest + options_.fetch.quiet_max);
+      TimeNs due = request->fetch->begin + options_.fetch.wait_max;
+      if (request->fetch->turn) {
+        due = std::min(due, request->fetch->newest + options_.fetch.quiet_max);
+      }
       first = std::min(first.value_or(due), due);
     }
   }
@@ -1125,7 +1165,7 @@ void Scheduler::publish(Request& request, std::int64_t tokens) {
   for (; request.published < whole; ++request.published) {
     if (cache_.publish(request.blocks[request.published], request.key(request.published))) {
       history_.published(entry(request, request.published));
-      if (traffic_ != nullptr) {
+      if (traffic_ != nullptr && request.generation().keeps_blocks) {
         traffic_->write(
             {.request = request.request,
              .key = request.key(request.published),

@@ -221,8 +221,10 @@ class Scheduler {
   [[nodiscard]] Windows windows_behind(Request& request, std::int64_t hit);
   void keep_state(Request& request, const SettledRow& row);
   void fetch(Request& request, std::size_t found, std::size_t hit_max);
+  [[nodiscard]] std::size_t least_useful(Request& request, std::size_t found, std::size_t hit_max);
   [[nodiscard]] bool fetched(Request& request, StepPlan& plan, TimeNs now);
   void stop_fetch(Request& request);
+  [[nodiscard]] static Missed too_short(std::int64_t token);
   [[nodiscard]] Missed missed_in_store(Request& request,
                                        std::size_t block,
                                        const FetchState& state) const;

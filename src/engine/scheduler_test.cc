@@ -289,6 +289,9 @@ TEST(Scheduler, WaitsForAStoreWhileOthersRun) {
   ASSERT_TRUE(traffic.ordered);
   EXPECT_EQ(traffic.ordered->keys.size(), 3U);
   EXPECT_EQ(scheduler.fetching(), 1U);
+  EXPECT_EQ(scheduler.wake_at(), TimeNs() + FetchLimits().wait_max);
+  traffic.now.begun = true;
+  EXPECT_FALSE(scheduler.plan({}));
   EXPECT_EQ(scheduler.wake_at(), TimeNs() + FetchLimits().quiet_max);
 
   ASSERT_TRUE(submit(scheduler, 5, 5));  // shorter than a block: no store is asked
@@ -317,17 +320,95 @@ TEST(Scheduler, WaitsForAStoreWhileOthersRun) {
   EXPECT_TRUE(traffic.written.front().exact);
 }
 
+// It is used, but nobody goes on from it.
+TEST(Scheduler, WhatIsNotToBeKeptIsNotWritten) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  auto once = std::make_shared<EngineRequest>(*request(500, 5));
+  once->generation.keeps_blocks = false;
+  ASSERT_TRUE(scheduler.submit(std::move(once), {}, Priority::kInteractive, {}));
+  EXPECT_FALSE(scheduler.plan({}));
+  EXPECT_TRUE(traffic.ordered);
+  traffic.now = {.over = true, .end = FetchEnd::kUnknown};
+  const auto plan = scheduler.plan({});
+  ASSERT_TRUE(plan);
+  ASSERT_TRUE(scheduler.settle(result_of(*plan)));
+  EXPECT_EQ(traffic.written.size(), 0U);
+}
+
 TEST(Scheduler, AStoreThatSaysNothingIsGivenUp) {
   Scheduler scheduler(kWithStore);
   AnyTraffic traffic;
   scheduler.attach(traffic);
+  traffic.now.begun = true;
   ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));  // orders
   EXPECT_FALSE(scheduler.plan({}));
   EXPECT_FALSE(scheduler.plan(TimeNs() + FetchLimits().quiet_max - Duration(1)));
   const auto plan = scheduler.plan(TimeNs() + FetchLimits().quiet_max);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->starts.front().begin, 0);
   EXPECT_EQ(scheduler.stats().misses_late, 1);
+}
+
+// More come back at once than there are readers: the others are not late before their turn.
+TEST(Scheduler, AFetchIsNotQuietBeforeItsTurn) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  const TimeNs turn = TimeNs() + FetchLimits().quiet_max * 3;
+  EXPECT_FALSE(scheduler.plan(turn));
+  traffic.now.begun = true;
+  EXPECT_FALSE(scheduler.plan(turn));
+  EXPECT_EQ(scheduler.wake_at(), turn + FetchLimits().quiet_max);
+  EXPECT_FALSE(scheduler.plan(turn + FetchLimits().quiet_max - Duration(1)));
+  EXPECT_TRUE(scheduler.plan(turn + FetchLimits().quiet_max));
+  EXPECT_EQ(scheduler.stats().misses_late, 1);
+}
+
+TEST(Scheduler, AFetchWhoseTurnDoesNotComeIsGivenUp) {
+  Scheduler scheduler(kWithStore);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  EXPECT_FALSE(scheduler.plan(TimeNs() + FetchLimits().wait_max - Duration(1)));
+  EXPECT_TRUE(scheduler.plan(TimeNs() + FetchLimits().wait_max));
+}
+
+// Windows of 300 tokens are computed again: of a store, one or two blocks help nobody.
+TEST(Scheduler, WhatAStoreHasAndIsComputedAgainIsTooShort) {
+  SchedulerOptions options = kWithStore;
+  options.hit.replay_tokens = 300;
+  for (const FetchState& state :
+       {FetchState{.promised = 2, .over = true, .end = FetchEnd::kUnknown},  // not read
+        FetchState{.promised = 3, .fetched = 2}}) {                          // late
+    Scheduler scheduler(options);
+    AnyTraffic traffic;
+    scheduler.attach(traffic);
+    ASSERT_TRUE(submit(scheduler, 500, 5));
+    EXPECT_FALSE(scheduler.plan({}));
+    EXPECT_EQ(traffic.ordered->least, 3U);
+    traffic.now = state;
+    const auto plan = scheduler.plan(TimeNs() + FetchLimits().wait_max);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->starts.front().begin, 0);
+    const auto outputs = scheduler.take_outputs();
+    ASSERT_TRUE(!outputs.empty() && outputs.front().started && outputs.front().started->cache_miss);
+    EXPECT_EQ(outputs.front().started->cache_miss->reason, recipe::MissReason::kTooShort);
+    EXPECT_EQ(outputs.front().started->cache_miss->token, 2 * kBlockTokens);
+  }
+  Scheduler scheduler(options);
+  AnyTraffic traffic;
+  scheduler.attach(traffic);
+  traffic.now = {.promised = 3, .fetched = 1, .over = true, .end = FetchEnd::kDamaged};
+  ASSERT_TRUE(submit(scheduler, 500, 5));
+  EXPECT_FALSE(scheduler.plan({}));
+  EXPECT_TRUE(scheduler.plan({}));
+  EXPECT_EQ(scheduler.stats().misses_damaged, 1);
 }
 
 TEST(Scheduler, WhoLeavesOrIsPreemptedStopsItsFetch) {

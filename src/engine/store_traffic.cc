@@ -43,10 +43,12 @@ struct StoreTraffic::Fetch {
 
 StoreTraffic::StoreTraffic(cache::BlockStore& store,
                            BlockMemory& memory,
+                           const Clock& clock,
                            const StoreTrafficOptions& options,
                            std::function<void()> on_progress)
     : store_(store),
       memory_(memory),
+      clock_(clock),
       options_(options),
       on_progress_(std::move(on_progress)),
       readers_(options.readers, options.waiting_max) {
@@ -61,6 +63,10 @@ StoreTraffic::StoreTraffic(cache::BlockStore& store,
 }
 
 StoreTraffic::~StoreTraffic() {
+  {
+    const MutexLock lock(mutex_);
+    write_until_ = clock_.now() + options_.close_max;
+  }
   for (const auto& [id, fetch] : fetches_) {
     const MutexLock lock(fetch->mutex);
     fetch->stopped = true;
@@ -97,18 +103,38 @@ void StoreTraffic::write(const WriteOrder& order) {
   std::memcpy(copy.bytes.data(), bytes->data(), block_bytes_);
   ++queued_;
   writer_.post([this, copy = std::move(copy)]() mutable {
-    put(copy);
+    if (too_late()) {
+      ++counts_.dropped_blocks;
+    } else {
+      put(copy);
+    }
     {
       const MutexLock lock(mutex_);
       spare_.push_back(std::move(copy.bytes));
     }
     // What came meanwhile becomes durable together.
     if (--queued_ == 0) {
-      (void)store_.commit();  // what it lost is a miss, and the store counts it
+      commit();
       const MutexLock lock(mutex_);
       spare_.clear();
     }
   });
+}
+
+bool StoreTraffic::too_late() {
+  const MutexLock lock(mutex_);
+  return write_until_ && clock_.now() >= *write_until_;
+}
+
+void StoreTraffic::commit() {
+  if (too_late()) {
+    counts_.written_blocks -= staged_;
+    counts_.written_bytes -= staged_ * block_bytes_;
+    counts_.dropped_blocks += staged_;
+  } else {
+    (void)store_.commit();  // what it lost is a miss, and the store counts it
+  }
+  staged_ = 0;
 }
 
 void StoreTraffic::put(const Copy& copy) {
@@ -134,6 +160,7 @@ void StoreTraffic::put(const Copy& copy) {
   auto outcome = store_.put(block);
   if (!outcome && outcome.error().code == Code::kOverloaded && outcome.error().where.empty()) {
     if (store_.commit()) {  // too much was staged
+      staged_ = 0;
       outcome = store_.put(block);
     }
   }
@@ -142,6 +169,7 @@ void StoreTraffic::put(const Copy& copy) {
   } else if (*outcome == cache::PutOutcome::kKnown) {
     ++counts_.known_blocks;
   } else {
+    ++staged_;
     ++counts_.written_blocks;
     counts_.written_bytes += block_bytes_;
   }
@@ -157,9 +185,12 @@ void StoreTraffic::fetch(FetchOrder order) {
   const bool added = fetches_.emplace(id, fetch).second;
   GALLEY_ASSERT(added);
   if (!readers_.try_post([this, fetch] { run(*fetch); })) {
-    const MutexLock lock(fetch->mutex);
-    fetch->state.over = true;
-    fetch->state.end = FetchEnd::kRefused;
+    {
+      const MutexLock lock(fetch->mutex);
+      fetch->state.over = true;
+      fetch->state.end = FetchEnd::kRefused;
+    }
+    on_progress_();
   }
 }
 
@@ -185,21 +216,27 @@ void StoreTraffic::run(Fetch& fetch) {
     if (fetch.stopped) {
       return;
     }
+    fetch.state.begun = true;
   }
+  on_progress_();
   const std::string space = block_space(fetch.order.request->generation);
   const auto lease = store_.match({.space = space,
                                    .layout = options_.layout,
                                    .keys = fetch.order.keys,
                                    .exact_only = options_.exact_only,
                                    .numerics = options_.numerics});
+  bool helps = false;
   {
     const MutexLock lock(fetch.mutex);
     fetch.state.promised = lease->size();
     fetch.state.end = end_of(lease->miss());
-    fetch.state.over = lease->size() == 0;
+    fetch.state.over = lease->size() < std::max<std::size_t>(1, fetch.order.least);
+    helps = !fetch.state.over;
   }
-  read(fetch, *lease);
   on_progress_();
+  if (helps) {
+    read(fetch, *lease);
+  }
 }
 
 void StoreTraffic::read(Fetch& fetch, const cache::BlockLease& lease) {
@@ -214,57 +251,56 @@ void StoreTraffic::read(Fetch& fetch, const cache::BlockLease& lease) {
       memory.push_back(buffers[i].bytes());
     }
     // They come in any order, and count in theirs.
-    std::vector<bool> there(count);
     std::vector<FetchEnd> ends(count, FetchEnd::kFailed);
     std::size_t next = 0;
     store_.read_all(lease, first, memory, [&](std::size_t index, Result<cache::BlockView> view) {
-      if (view) {
-        there[index - first] = place(fetch, index, *view);
-      } else {
-        ends[index - first] = end_of(view.error());
-      }
+      ends[index - first] = view ? place(fetch, index, *view) : end_of(view.error());
       const MutexLock lock(fetch.mutex);
-      for (; next < count && there[next]; ++next) {
+      for (; next < count && ends[next] == FetchEnd::kWhole; ++next) {
         ++fetch.state.fetched;
         ++counts_.fetched_blocks;
         counts_.fetched_bytes += block_bytes_;
       }
     });
     goes_on = next == count;
-    const MutexLock lock(fetch.mutex);
-    if (!goes_on) {
-      fetch.state.end = ends[next];
+    {
+      const MutexLock lock(fetch.mutex);
+      if (!goes_on) {
+        fetch.state.end = ends[next];
+      }
+      fetch.state.over = !goes_on || first + count == size;
     }
-    fetch.state.over = !goes_on || first + count == size;
+    on_progress_();
   }
 }
 
-// False when it is not wanted any more, or is no block of this device.
-bool StoreTraffic::place(Fetch& fetch, std::size_t index, const cache::BlockView& view) {
+// kWhole when it is in its place. Else what is on disk is as it should be: it is no block of this
+// device, there is no memory for it, or it is not wanted any more.
+FetchEnd StoreTraffic::place(Fetch& fetch, std::size_t index, const cache::BlockView& view) {
   if (view.parts.size() != ends_.size()) {
-    return false;
+    return FetchEnd::kForeign;
   }
   std::size_t begin = 0;
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     if (view.parts[i].size() != ends_[i] - begin) {
-      return false;
+      return FetchEnd::kForeign;
     }
     begin = ends_[i];
   }
   const MutexLock lock(fetch.mutex);
   if (fetch.stopped) {
-    return false;
+    return FetchEnd::kRefused;
   }
   const auto bytes = memory_.block_bytes(fetch.order.blocks[index]);
   if (!bytes) {
-    return false;
+    return FetchEnd::kRefused;
   }
   begin = 0;
   for (const std::span<const std::byte> part : view.parts) {
     std::memcpy(bytes->data() + begin, part.data(), part.size());
     begin += part.size();
   }
-  return true;
+  return FetchEnd::kWhole;
 }
 
 }  // namespace galley::engine

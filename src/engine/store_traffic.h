@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/page_buffer.h"
 #include "base/serial_executor.h"
@@ -21,13 +23,14 @@ namespace galley::engine {
 struct StoreTrafficOptions {
   std::uint64_t layout = 0;
   std::uint64_t numerics = 0;
-  bool exact_only = true;                 // what is fetched
-  std::size_t agent_class = 0;            // of the store: blocks of requests with tools
-  std::size_t chat_class = 0;             // blocks of all others
-  Bytes queue{std::uint64_t{64} << 20U};  // copies that wait to be written, at most
-  std::size_t readers = 2;                // threads: fetches under way at a time
-  std::size_t waiting_max = 256;          // fetches that wait for one of them
-  std::size_t credits = 16;               // blocks that one fetch has under way, at most
+  bool exact_only = true;                        // what is fetched
+  std::size_t agent_class = 0;                   // of the store: blocks of requests with tools
+  std::size_t chat_class = 0;                    // blocks of all others
+  Bytes queue{std::uint64_t{64} << 20U};         // copies that wait to be written, at most
+  std::size_t readers = 2;                       // threads: fetches under way at a time
+  std::size_t waiting_max = 256;                 // fetches that wait for one of them
+  std::size_t credits = 16;                      // blocks that one fetch has under way, at most
+  Duration close_max = std::chrono::seconds(5);  // what waits to be written at the end gets
 };
 
 // Since the beginning.
@@ -35,7 +38,7 @@ struct StoreTrafficStats {
   std::uint64_t written_blocks{};  // durable, or about to be
   std::uint64_t written_bytes{};   // payload of these
   std::uint64_t known_blocks{};    // the store had them
-  std::uint64_t dropped_blocks{};  // too many waited
+  std::uint64_t dropped_blocks{};  // too many waited, or the end came
   std::uint64_t refused_blocks{};  // by the store: a budget is used up, it is read-only
   std::uint64_t fetched_blocks{};  // verified and in their places
   std::uint64_t fetched_bytes{};
@@ -46,13 +49,16 @@ struct StoreTrafficStats {
 // can be stopped at any time.
 class StoreTraffic final : public BlockTraffic {
  public:
-  // `store` and `memory` outlive it. `on_progress` is called from its threads when a fetch has
-  // got further.
+  // `store`, `memory` and `clock` outlive it. `on_progress` is called when state() says something
+  // new: a reader took it, the store knows what it has, some blocks came, nothing more will. From
+  // its threads, and from whoever orders a fetch that is refused.
   StoreTraffic(cache::BlockStore& store,
                BlockMemory& memory,
+               const Clock& clock,
                const StoreTrafficOptions& options,
                std::function<void()> on_progress);
-  // Writes what waits to be written.
+  // Writes what waits to be written, and drops what is not durable after `close_max`. Reads and
+  // writes that a disk has under way then are waited for: nobody can take them back.
   ~StoreTraffic() override;
 
   void fetch(FetchOrder order) override;
@@ -81,12 +87,15 @@ class StoreTraffic final : public BlockTraffic {
 
   // On threads of their own.
   void put(const Copy& copy);
+  void commit();
+  [[nodiscard]] bool too_late() GALLEY_EXCLUDES(mutex_);
   void run(Fetch& fetch);
   void read(Fetch& fetch, const cache::BlockLease& lease);
-  [[nodiscard]] bool place(Fetch& fetch, std::size_t index, const cache::BlockView& view);
+  [[nodiscard]] FetchEnd place(Fetch& fetch, std::size_t index, const cache::BlockView& view);
 
   cache::BlockStore& store_;
   BlockMemory& memory_;
+  const Clock& clock_;
   const StoreTrafficOptions options_;
   const std::function<void()> on_progress_;
   std::size_t block_bytes_ = 0;
@@ -96,8 +105,10 @@ class StoreTraffic final : public BlockTraffic {
   std::vector<std::size_t> ends_;                                  // of parts, in a block
   Counts counts_;
   std::atomic<std::size_t> queued_ = 0;  // copies
+  std::size_t staged_ = 0;               // blocks since the last commit; of the writing thread
   Mutex mutex_;
-  std::vector<PageBuffer> spare_ GALLEY_GUARDED_BY(mutex_);  // of copies that were written
+  std::vector<PageBuffer> spare_ GALLEY_GUARDED_BY(mutex_);      // of copies that were written
+  std::optional<TimeNs> write_until_ GALLEY_GUARDED_BY(mutex_);  // once it ends
   TaskPool readers_;
   SerialExecutor writer_;  // last: their threads use the above
 };

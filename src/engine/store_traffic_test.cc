@@ -4,17 +4,22 @@
 #include "engine/store_traffic.h"
 
 #include <algorithm>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <memory>
+#include <optional>
 #include <sched.h>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/virtual_disk.h"
 #include "base/virtual_loop.h"
 #include "cache/segments/segment_store.h"
 #include "engine/block_names.h"
+#include "engine/held_store_for_test.h"
 
 namespace galley::engine {
 namespace {
@@ -23,6 +28,9 @@ class Blocks final : public BlockMemory {
  public:
   [[nodiscard]] std::span<const std::size_t> block_parts() const override { return parts_; }
   [[nodiscard]] Result<std::span<std::byte>> block_bytes(cache::BlockId block) override {
+    if (without == block) {
+      return fail(Code::kUnavailable, "no memory");
+    }
     std::vector<std::byte>& bytes = blocks_.at(block.value());
     return std::span(bytes);
   }
@@ -36,10 +44,14 @@ class Blocks final : public BlockMemory {
     return static_cast<int>(blocks_.at(block)[kBytes - 1]);
   }
 
+  explicit Blocks(std::vector<std::size_t> parts = {5000, 4000}) : parts_(std::move(parts)) {}
+
   static constexpr std::size_t kBytes = 9000;
 
+  std::optional<cache::BlockId> without;  // there is no memory for this one
+
  private:
-  std::vector<std::size_t> parts_{5000, 4000};
+  const std::vector<std::size_t> parts_;
   std::vector<std::vector<std::byte>> blocks_{64, std::vector<std::byte>(kBytes + 100)};
 };
 
@@ -66,7 +78,7 @@ class StoreTrafficTest : public testing::Test {
   }
   std::unique_ptr<StoreTraffic> traffic(StoreTrafficOptions options = {}) {
     options.chat_class = 1;
-    return std::make_unique<StoreTraffic>(*store, blocks, options, [] {});
+    return std::make_unique<StoreTraffic>(*store, blocks, loop, options, [this] { ++progress; });
   }
   // Blocks 0 to 19 under keys of their numbers.
   void write_all(bool exact = true, const StoreTrafficOptions& options = {}) {
@@ -101,6 +113,7 @@ class StoreTrafficTest : public testing::Test {
   VirtualDisk disk{Seed(1)};
   std::unique_ptr<cache::SegmentStore> store;
   Blocks blocks;
+  std::atomic<int> progress = 0;
 };
 
 TEST_F(StoreTrafficTest, WhatWasWrittenComesBack) {
@@ -117,6 +130,60 @@ TEST_F(StoreTrafficTest, WhatWasWrittenComesBack) {
   }
   EXPECT_EQ(out->stats().fetched_bytes, 20 * Blocks::kBytes);
   out->stop(RequestId(1));
+}
+
+TEST_F(StoreTrafficTest, TellsOfEveryStepOfAFetch) {
+  write_all();
+  auto out = traffic({.credits = 8});
+  out->fetch(order("a"));
+  EXPECT_EQ(wait(*out).fetched, 20U);
+  out.reset();
+  EXPECT_EQ(progress, 1 + 1 + 3);  // its turn; what there is; three times blocks
+  out = traffic();
+  out->fetch(order("b"));
+  EXPECT_EQ(wait(*out).promised, 0U);
+  out.reset();
+  EXPECT_EQ(progress, 5 + 2);
+}
+
+TEST_F(StoreTrafficTest, WhatWouldNotHelpIsNotRead) {
+  write_all();
+  const auto out = traffic();
+  FetchOrder one = order("a");
+  one.keys.back() = key(77);
+  one.least = 20;
+  out->fetch(one);
+  FetchState state = wait(*out);
+  EXPECT_EQ(state.promised, 19U);
+  EXPECT_EQ(state.end, FetchEnd::kUnknown);
+  out->stop(RequestId(1));
+  EXPECT_EQ(out->stats().fetched_blocks, 0U);
+  one.least = 19;
+  out->fetch(one);
+  EXPECT_EQ(wait(*out).fetched, 19U);
+}
+
+TEST_F(StoreTrafficTest, RefusesWhatTooManyWaitFor) {
+  write_all();
+  HeldStore held(*store);
+  StoreTraffic out(held, blocks, loop, {.readers = 1, .waiting_max = 1}, [this] { ++progress; });
+  const auto fetch = [&](std::uint64_t id) {
+    FetchOrder one = order("a");
+    one.id = RequestId(id);
+    out.fetch(std::move(one));
+  };
+  fetch(1);
+  held.wait_for_read();
+  const int before = progress;
+  fetch(2);
+  EXPECT_TRUE(out.state(RequestId(1)).begun);
+  EXPECT_FALSE(out.state(RequestId(2)).begun || out.state(RequestId(2)).over);
+  EXPECT_EQ(progress, before);
+  fetch(3);
+  EXPECT_TRUE(out.state(RequestId(3)).over);
+  EXPECT_EQ(out.state(RequestId(3)).end, FetchEnd::kRefused);
+  EXPECT_EQ(progress, before + 1);
+  held.let_go();
 }
 
 TEST_F(StoreTrafficTest, AnotherTenantAnotherLayoutAndAnotherArithmeticGetNothing) {
@@ -142,6 +209,25 @@ TEST_F(StoreTrafficTest, ApproximateBlocksAreNotForWhoAsksForExactOnes) {
   const auto any = traffic({.exact_only = false});
   any->fetch(order("a"));
   EXPECT_EQ(wait(*any).fetched, 20U);
+}
+
+// The disk is as it should be: nothing of it is called damaged.
+TEST_F(StoreTrafficTest, OurOwnShortageIsNotTheDisks) {
+  write_all();
+  auto out = traffic();
+  blocks.without = cache::BlockId(32 + 7);
+  out->fetch(order("a"));
+  FetchState state = wait(*out);
+  EXPECT_EQ(state.fetched, 7U);
+  EXPECT_EQ(state.end, FetchEnd::kRefused);
+  out.reset();
+
+  Blocks others({4000, 5000});
+  StoreTraffic foreign(*store, others, loop, {}, [] {});
+  foreign.fetch(order("a"));
+  state = wait(foreign);
+  EXPECT_EQ(state.fetched, 0U);
+  EXPECT_EQ(state.end, FetchEnd::kForeign);
 }
 
 TEST_F(StoreTrafficTest, AStoppedFetchWritesNothing) {
@@ -173,6 +259,73 @@ TEST_F(StoreTrafficTest, AFullQueueDropsAndCounts) {
   EXPECT_GT(out->stats().dropped_blocks, 0U);
 }
 
+// Says when it is asked, which the traffic does first at its end.
+class EndClock final : public Clock {
+ public:
+  [[nodiscard]] TimeNs now() const override {
+    const TimeNs out = TimeNs() + std::chrono::seconds(second.load());
+    asked = true;
+    return out;
+  }
+  [[nodiscard]] UnixTime unix_time() const override { return {}; }
+
+  mutable std::atomic<bool> asked = false;
+  std::atomic<int> second = 0;
+};
+
+// Takes nothing until the end has begun, and then a second for each block.
+class SlowStore final : public cache::BlockStore {
+ public:
+  SlowStore(cache::BlockStore& store, EndClock& clock) : store_(store), clock_(clock) {}
+
+  Result<cache::PutOutcome> put(const cache::NewBlock& block) override {
+    while (!clock_.asked) {
+      sched_yield();
+    }
+    ++clock_.second;
+    ++puts;
+    return store_.put(block);
+  }
+  Result<void> commit() override {
+    ++commits;
+    return store_.commit();
+  }
+  [[nodiscard]] std::unique_ptr<cache::BlockLease> match(const cache::BlockQuery& query) override {
+    return store_.match(query);
+  }
+  Result<cache::BlockView> read_into(const cache::BlockLease& lease,
+                                     std::size_t index,
+                                     std::span<std::byte> memory) override {
+    return store_.read_into(lease, index, memory);
+  }
+
+  int puts = 0;
+  int commits = 0;
+
+ private:
+  cache::BlockStore& store_;
+  EndClock& clock_;
+};
+
+TEST_F(StoreTrafficTest, TheEndWaitsForASlowDiskForAWhileOnly) {
+  for (const auto& [close_max, puts, commits] : {std::tuple(5, 5, 0), std::tuple(100, 20, 1)}) {
+    EndClock clock;
+    SlowStore slow(*store, clock);
+    auto out = std::make_unique<StoreTraffic>(
+        slow, blocks, clock,
+        StoreTrafficOptions{.chat_class = 1, .close_max = std::chrono::seconds(close_max)}, [] {});
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      out->write({.request = of_tenant("a"),
+                  .key = key(static_cast<int>(i)),
+                  .parent = {},
+                  .block = cache::BlockId(i)});
+    }
+    out.reset();
+    EXPECT_EQ(slow.puts, puts);
+    EXPECT_EQ(slow.commits, commits);
+  }
+}
+
 TEST(BlockNames, LongNamesStayApart) {
   const auto space = [](std::string tenant) { return block_space({.tenant = std::move(tenant)}); };
   EXPECT_EQ(space(""), "default");
@@ -180,6 +333,11 @@ TEST(BlockNames, LongNamesStayApart) {
   const std::string name(cache::kNamespaceBytesMax + 1, 'x');
   EXPECT_EQ(space(name).size(), cache::kNamespaceBytesMax);
   EXPECT_NE(space(name), space(name + "x"));
+  // Nor does one take another's: of none, or of one that was cut.
+  EXPECT_NE(space("default"), space(""));
+  EXPECT_TRUE(space("default").starts_with("default#"));
+  EXPECT_NE(space(space("default")), space("default"));
+  EXPECT_NE(space(space(name)), space(name));
 }
 
 }  // namespace

@@ -154,6 +154,7 @@ class Run {
       return;
     }
     line.prepared->generation.tenant = terms_.tenant;
+    line.prepared->generation.keeps_blocks = false;
     GenerationReply::begin(exchange, std::move(*line.prepared), context_);
   }
 

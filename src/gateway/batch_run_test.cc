@@ -38,8 +38,9 @@ std::string messages_body(std::string_view text, std::string_view more = "") {
 // Says "Hi" at once. Counts what is under way, and may fail.
 class InstantSource final : public recipe::TokenSource {
  public:
-  Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation,
+  Result<std::unique_ptr<recipe::ActiveGeneration>> start(recipe::Generation generation,
                                                           recipe::TokenSink& sink) override {
+    kept += generation.keeps_blocks ? 1 : 0;
     if (started_++ == fails_at) {
       failed_ = true;
     }
@@ -68,6 +69,7 @@ class InstantSource final : public recipe::TokenSource {
   bool breaks = false;
   int live_max = 0;
   int live_bound = 1000;  // more are refused
+  int kept = 0;           // whose blocks are kept
 
  private:
   struct Active final : recipe::ActiveGeneration {
@@ -207,6 +209,7 @@ TEST_F(BatchRunTest, KeepsToItsWindowAndReleasesEverything) {
   EXPECT_EQ(answer(jsonl, source).size(), 50U);
   EXPECT_EQ(source.live_max, 3);
   EXPECT_EQ(source.live(), 0);
+  EXPECT_EQ(source.kept, 0);
   EXPECT_TRUE(answer("", source).empty());
   EXPECT_TRUE(done.has_value());
 }

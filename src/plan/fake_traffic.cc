@@ -22,6 +22,7 @@ void FakeTraffic::fetch(engine::FetchOrder order) {
 
 void FakeTraffic::match(const std::shared_ptr<Fetch>& fetch) {
   engine::FetchState& state = fetch->state;
+  state.begun = true;
   for (const cache::BlockKey& key : fetch->order.keys) {
     const auto found = known_.find(key);
     if (found != known_.end() && chance(options_.forgets)) {
@@ -33,7 +34,7 @@ void FakeTraffic::match(const std::shared_ptr<Fetch>& fetch) {
     }
     ++state.promised;
   }
-  state.over = state.promised == 0;
+  state.over = state.promised < fetch->order.least;
   if (!state.over && !chance(options_.hangs)) {
     read_next(fetch);
   }

@@ -42,6 +42,7 @@ struct Generation {
   std::string tenant;              // whose fair share counts; empty is the default tenant
   std::string user;                // of the tenant: the cache keeps users apart, too
   bool has_tools = false;          // an agent's, most likely: how long a cache keeps its blocks
+  bool keeps_blocks = true;        // of it, beyond the process; not for what nobody goes on from
   std::optional<TimeNs> deadline;  // on the source's clock: kDeadlineExceeded when it passes
   // For logs, and for a source that asks another server: what the request is called, and the trace
   // it belongs to (W3C traceparent, well formed or empty).
