@@ -43,6 +43,12 @@ MUTATIONS = {
     "a refused keyword is let pass": (
         "src/recipe/schema_enforce.cc", "entry->keyword.use == kRefused && ", "entry->keyword.name.empty() && ", "recipe",
         "SchemaKeywords.RefusedWhereTheyStand"),
+    "a reference to what was not looked at is let pass": (
+        "src/recipe/schema_enforce.cc", "target->boolean() != nullptr || walked_.contains(target)", "!target->is_null()", "recipe",
+        "SchemaKeywords.ReferencesLeadWhereKeywordsPutSchemas"),
+    "a parameter is taken for the whole schema": (
+        "src/recipe/call_grammar.cc", "const bool whole = leaves_definitions(root);", "const bool whole = root.is_null();",
+        "engine/engine_policies", "AnswerGrammar.ReferencesOfAStrictToolMeanWhatTheyMeantInItsSchema"),
     "blanks have no bound": (
         "src/recipe/call_grammar.cc", "[\\x20\\x0A\\x0D\\x09]{1,40}", "[\\x20\\x0A\\x0D\\x09]+", "engine/engine_policies",
         "AnswerGrammar.C063_RunsOfBlanksAreBounded"),

@@ -40,7 +40,7 @@ CODE_BANS = [
      ["src/gateway/timed_io.h", "src/gateway/timed_io.cc"]),
     ("sleep", r"\bsleep_(?:for|until)\b|\b(?:nano|u)?sleep\s*\(", "use Loop::at", []),
     ("random_device", r"\brandom_device\b", "use base/entropy.h", []),
-    ("thread", r"\bstd::j?thread\b", "threads belong to base; tests may start their own",
+    ("thread", r"\bstd::j?thread\b|\bpthread_create\b", "threads belong to base; tests may start their own",
      ["src/base/*", "src/*_test.cc"]),
     ("thread_pool", r"\b(?:static_)?thread_pool\b", "use base/task_pool.h or base/worker_pool.h", []),
     ("mutex", r"\bstd::(?:\w+_)?mutex\b|\bstd::condition_variable\w*"

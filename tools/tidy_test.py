@@ -100,6 +100,7 @@ class TidyTest(unittest.TestCase):
                            ("std::this_thread::sleep_for(1s);", "sleep"), ("usleep(1);", "sleep"),
                            ("std::random_device d;", "random_device"),
                            ("std::thread t;", "thread"), ("std::jthread t;", "thread"),
+                           ("pthread_create(&t, nullptr, f, nullptr);", "thread"),
                            ("auto t = std::localtime(&s);", "clock"),
                            ("asio::steady_timer t;", "timer"), ("asio::system_timer t;", "timer"),
                            ("Timer::clock_type::now();", "timer"),

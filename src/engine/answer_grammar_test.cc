@@ -197,6 +197,73 @@ TEST(AnswerGrammar, StrictCallsFitTheirSchema) {
   }
 }
 
+// Whether a strict tool's only parameter may be that JSON, or is refused.
+std::string strict_verdict(const std::string& schema, std::string_view value) {
+  const Request request =
+      chat(R"(,"tools":[{"type":"function","function":{"name":"t","strict":true,"parameters":)" +
+           schema + R"(}}],"tool_choice":"required")" + thinking(false));
+  const auto source = recipe::answer_grammar(request, controls(), *tokenizer());
+  if (!source) {
+    return source.error().where + ": " + source.error().what;
+  }
+  recipe::Generation generation;
+  generation.grammar = *source;
+  const auto grammar = compiler().grammar_of(generation);
+  if (!grammar) {
+    return grammar.error().what;
+  }
+  const auto matcher = Matcher::begin(*grammar);
+  std::vector<TokenId> said;
+  const auto spell = [&](std::string_view text) { tokenizer()->encode(text, said); };
+  const auto tag = [&](std::string_view before, std::string_view behind) {
+    spell(before);
+    said.push_back(controls()[Control::kDsml]);
+    spell(behind);
+  };
+  if (!request.output.in_tool_block) {
+    tag("\n\n<", " calls>\n");
+  }
+  tag("<", " invoke name=\"t\">\n");
+  tag("<", " parameter name=\"a\" string=\"false\">" + std::string(value) + "</");
+  std::vector<MaskWord> mask(grammar.value()->vocabulary().mask_words());
+  for (const TokenId token : said) {
+    if (!matcher->fill(mask) || !allows(mask, token)) {
+      return "no";
+    }
+    EXPECT_TRUE(matcher->accept(token));
+  }
+  return "yes";
+}
+
+// Each parameter is a document of its own in the grammar; what its references mean stays.
+TEST(AnswerGrammar, ReferencesOfAStrictToolMeanWhatTheyMeantInItsSchema) {
+  const auto schema = [](const std::string& a, const std::string& more = "") {
+    return R"({"type":"object","properties":{"a":)" + a +
+           R"(},"required":["a"],"additionalProperties":false)" + more + "}";
+  };
+  const std::string tree = schema(R"({"type":"array","items":{"$ref":"#"}})");
+  EXPECT_EQ(strict_verdict(tree, R"([{"a":[{"a":[]}]}])"), "yes");
+  EXPECT_EQ(strict_verdict(tree, "[[]]"), "no");
+  EXPECT_EQ(strict_verdict(tree, R"([{"b":[]}])"), "no");
+  const std::string list = schema(R"({"type":"array","items":{"$ref":"#/properties/a"}})");
+  EXPECT_EQ(strict_verdict(list, "[[],[[]]]"), "yes");
+  EXPECT_EQ(strict_verdict(list, R"([{"a":[]}])"), "no");
+  const std::string defined = schema(
+      R"({"$ref":"#/$defs/x"})",
+      R"(,"$defs":{"x":{"type":"array","items":{"$ref":"#/$defs/y"}},"y":{"type":"boolean"}})");
+  EXPECT_EQ(strict_verdict(defined, "[true]"), "yes");
+  EXPECT_EQ(strict_verdict(defined, "[1]"), "no");
+  // Out of a definition to the top.
+  const std::string both = schema(R"({"$ref":"#/$defs/x"})",
+                                  R"(,"$id":"http://x/y","$defs":{"x":{"type":"array","items":)"
+                                  R"({"$ref":"http://x/y#/properties/a"}}})");
+  EXPECT_EQ(strict_verdict(both, "[[[]]]"), "yes");
+  EXPECT_EQ(strict_verdict(both, "[{}]"), "no");
+  EXPECT_EQ(strict_verdict(schema(R"({"$ref":"#/foo"})", R"(,"foo":{"not":{}})"), "1"),
+            "tools[0].properties.a.$ref: Invalid schema for function 't': `$ref` to a place "
+            "where no keyword puts a schema cannot be enforced by a strict tool");
+}
+
 // C009: nothing is asked of text, everything of a block once it opens.
 TEST(AnswerGrammar, C009_TextIsFreeUntilABlockOpens) {
   const Request request = chat(R"(,"tools":)" + std::string(kTools) + thinking(false));

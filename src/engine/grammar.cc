@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <llguidance.h>
-#include <pthread.h>
 #include <utility>
 
 #include "base/check.h"
+#include "base/deep_thread.h"
 
 namespace galley::engine {
 namespace {
@@ -62,26 +62,6 @@ std::vector<std::size_t> fallback_of(std::span<const TokenId> trigger) {
     out[i] = k;
   }
   return out;
-}
-
-// Runs `task` on a thread of its own with a stack of kCompileStackBytes, and waits for it: the
-// library goes down as deep as a grammar is nested, references included, and has no bound on that
-// but the text's size. Only what is used of the stack becomes memory. False: there is no thread.
-template <class Task>
-bool run_deep(Task& task) {
-  pthread_attr_t attributes;
-  pthread_t thread{};
-  if (pthread_attr_init(&attributes) != 0) {
-    return false;
-  }
-  const auto enter = [](void* argument) -> void* {
-    (*static_cast<Task*>(argument))();
-    return nullptr;
-  };
-  const bool runs = pthread_attr_setstacksize(&attributes, kCompileStackBytes) == 0 &&
-                    pthread_create(&thread, &attributes, enter, &task) == 0;
-  pthread_attr_destroy(&attributes);
-  return runs && pthread_join(thread, nullptr) == 0;
 }
 
 void set(std::span<MaskWord> mask, TokenId token, bool allowed) {
@@ -199,11 +179,9 @@ Result<std::shared_ptr<const Grammar>> Grammar::compile(
   init.limits.verbose_errors = false;
   std::shared_ptr<Grammar> out(new Grammar(std::move(vocabulary), source));
   Library start;
-  Result<void> done = fail(Code::kUnavailable, "there is no thread to compile a grammar");
-  auto task = [&] { done = out->begin(init, source, start); };
-  if (!run_deep(task) || !done) {
-    return std::unexpected(std::move(done).error());
-  }
+  Result<void> done;
+  GALLEY_CHECK_OK(run_deep(kCompileStackBytes, [&] { done = out->begin(init, source, start); }));
+  GALLEY_CHECK_OK(std::move(done));
   {
     const MutexLock lock(out->mutex_);
     out->start_ = std::move(start);

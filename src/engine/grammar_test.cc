@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "recipe/limits.h"
 #include "recipe/schema_enforce.h"
 #include "recipe/schema_limits.h"
 
@@ -324,6 +325,32 @@ TEST(Grammar, WhatCannotBeEnforcedIsRefusedByName) {
   EXPECT_NE(refusal(Kind::kJsonSchema, "{"), "");
   EXPECT_NE(refusal(Kind::kRegex, std::string("a\0b", 3)), "");
   EXPECT_NE(refusal(Kind::kRegex, std::string(kGrammarBytesMax + 1, 'a')), "");
+}
+
+// The longest chains that the bounds of schemas and of texts let in.
+TEST(Grammar, TheDeepestFitsTheStackItIsCompiledOn) {
+  const auto chain = [](std::string_view head, std::string_view tail, std::size_t links) {
+    std::string out = R"({"$ref":"#/$defs/0","$defs":{)";
+    for (std::size_t i = 0; i < links; ++i) {
+      out.append("\"").append(std::to_string(i)).append("\":").append(head).append("\"#/$defs/");
+      out.append(std::to_string(i + 1)).append("\"").append(tail).append(",");
+    }
+    return out.append("\"").append(std::to_string(links)).append(R"(":{"type":"null"}}})");
+  };
+  constexpr std::size_t kNodes = recipe::kSchemaNodesMax - 2;
+  EXPECT_EQ(refusal(Kind::kJsonSchema, chain(R"({"$ref":)", "}", kNodes)), "");
+  EXPECT_EQ(refusal(Kind::kJsonSchema, chain(R"({"anyOf":[{"$ref":)", "}]}", kNodes / 2)), "");
+  EXPECT_EQ(
+      refusal(Kind::kJsonSchema, chain(R"({"type":"array","items":{"$ref":)", "}}", kNodes / 2)),
+      "");
+  EXPECT_NE(refusal(Kind::kJsonSchema, chain(R"({"minLength":1,"$ref":)", "}", kNodes)), "");
+  std::string rules = "start: a0\n";
+  std::size_t count = 0;
+  while (rules.size() < recipe::kGuidedTextBytesMax) {
+    rules.append("a").append(std::to_string(count)).append(": a");
+    rules.append(std::to_string(++count)).append("\n");
+  }
+  EXPECT_EQ(refusal(Kind::kLark, rules + "a" + std::to_string(count) + ": \"x\"\n"), "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "recipe/schema_enforce.h"
+#include "recipe/schema_pointer.h"
 
 namespace galley::recipe {
 namespace {
@@ -33,6 +34,11 @@ bool is_one_of(std::string_view key, std::span<const std::string_view> names) {
 
 constexpr std::array<std::string_view, 6> kSilent = {"description", "title",    "default",
                                                      "examples",    "$comment", "deprecated"};
+
+// Of a whole document, not of a schema inside one.
+constexpr std::array<std::string_view, 3> kOfDocuments = {"$schema", "$id", "id"};
+// The name of a strict tool's schema as a definition of one of its properties.
+constexpr std::string_view kWhole = "parameters";
 
 class Builder {
  public:
@@ -216,23 +222,71 @@ class Builder {
       return begin + " " + text + " " + end;
     }
     const std::string json = lark_literal("false\">") + " %json " +
-                             grammar_schema(with_definitions(property.value, root)) + " " +
+                             grammar_schema(as_document(property.value, root)) + " " +
                              lark_literal("</");
     return begin + " (" + (raw ? text + " | " : "") + json + ") " + end;
   }
 
-  // References of a property lead into the schema it was taken from.
-  static Json with_definitions(const Json& property, const Json& root) {
-    JsonObject out = property.object() == nullptr ? JsonObject() : *property.object();
+  // A property by itself, with what its references lead to.
+  static Json as_document(const Json& property, const Json& root) {
     if (property.boolean() != nullptr && !*property.boolean()) {
-      out.push_back({"enum", Json(JsonArray{})});
+      return Json(JsonObject{{"enum", Json(JsonArray{})}});
+    }
+    Json out = property;
+    bool refers = false;
+    visit_references(out, [&](std::string& /*reference*/) { refers = true; });
+    if (!refers) {
+      return out;
+    }
+    // They are as well those of the definitions, and all lead into the schema the property was
+    // taken from, which becomes a definition itself: `#` is another place now.
+    JsonObject definitions;
+    const bool whole = leaves_definitions(root);
+    if (whole) {
+      const Json* const id = root.find("$id");
+      const std::string base(id == nullptr || id->string() == nullptr
+                                 ? std::string_view()
+                                 : SchemaReference(*id->string()).base);
+      const auto move = [&](std::string& reference) { move_reference(reference, base); };
+      Json top = root;
+      std::erase_if(*top.object(),
+                    [](const JsonMember& member) { return is_one_of(member.key, kOfDocuments); });
+      visit_references(top, move);
+      visit_references(out, move);
+      definitions.push_back({std::string(kWhole), std::move(top)});
     }
     for (const std::string_view key : {"$defs", "definitions"}) {
-      if (const Json* const definitions = root.find(key)) {
-        set_member(out, key, *definitions);
+      std::erase_if(*out.object(), [&](const JsonMember& member) { return member.key == key; });
+      const Json* const given = root.find(key);
+      if (!whole && given != nullptr) {
+        out.object()->push_back({std::string(key), *given});
       }
     }
-    return Json(std::move(out));
+    if (whole) {
+      out.object()->push_back({"$defs", Json(std::move(definitions))});
+    }
+    return out;
+  }
+
+  // Whether definitions alone are not all that references of a schema lead to.
+  static bool leaves_definitions(const Json& schema) {
+    bool out = false;
+    Json copy = schema;
+    visit_references(copy, [&](const std::string& reference) {
+      out = out || !(reference.starts_with("#/$defs/") || reference.starts_with("#/definitions/"));
+    });
+    return out;
+  }
+
+  // To where the whole schema is now. Names of anchors and ids below the top stay what they are.
+  static void move_reference(std::string& text, std::string_view base) {
+    const SchemaReference reference(text);
+    if (!reference.base.empty() && reference.base != base) {
+      return;
+    }
+    text = reference.is_pointer()
+               ? std::string("#/$defs/").append(kWhole).append(reference.fragment)
+               : std::string("#").append(reference.fragment);
   }
 
   const ModelVersion version_;

@@ -9,6 +9,7 @@
 
 #include "recipe/schema.h"
 #include "recipe/schema_parts.h"
+#include "recipe/schema_pointer.h"
 
 // Whether a document is a JSON Schema of its draft.
 namespace galley::recipe {
@@ -226,36 +227,11 @@ bool is_pattern(std::string_view text) {
   return groups == 0 && !in_class;
 }
 
-// "~1" and "~0" of a JSON pointer, "%20" of a URI fragment.
-std::string unescape_pointer_part(std::string_view part) {
-  const auto hex = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-  };
-  std::string out;
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    if (part[i] == '%' && i + 2 < part.size() && hex(part[i + 1]) >= 0 && hex(part[i + 2]) >= 0) {
-      out.push_back(static_cast<char>(hex(part[i + 1]) * 16 + hex(part[i + 2])));
-      i += 2;
-    } else {
-      out.push_back(part[i]);
-    }
-  }
-  for (std::size_t i = 0; (i = out.find('~', i)) != std::string::npos; ++i) {
-    if (i + 1 < out.size() && (out[i + 1] == '0' || out[i + 1] == '1')) {
-      out.replace(i, 2, 1, out[i + 1] == '0' ? '~' : '/');
-    }
-  }
-  return out;
-}
-
 // One walk over the schema: every keyword is judged, anchors and ids are gathered, references are
 // kept for the end.
 class SchemaChecker {
  public:
-  explicit SchemaChecker(const Json& root) : root_(root) {}
+  explicit SchemaChecker(const Json& root) : root_(root), pointers_(root) {}
 
   Result<void> check() {
     Result<void> verdict = judge();
@@ -372,7 +348,7 @@ class SchemaChecker {
         if (!is_id(value)) {
           return is_not(value, "a URI without fragment");
         }
-        ids_.emplace(without_hash(*value.string()), &node);
+        ids_.emplace(SchemaReference(*value.string()).base, &node);
         return {};
       default:
         return plain(rule, value);
@@ -458,56 +434,19 @@ class SchemaChecker {
     return {};
   }
 
-  static std::string_view without_hash(std::string_view id) { return id.substr(0, id.find('#')); }
-
   // What a reference leads to inside this document: "#", "#/pointer", "#anchor", or one of its ids,
   // where the part behind '#' is not followed. nullptr when there is no such place.
   const Json* find_target(std::string_view target) {
-    const std::string_view base = without_hash(target);
-    if (!base.empty()) {
-      const auto it = ids_.find(base);
+    const SchemaReference reference(target);
+    if (!reference.base.empty()) {
+      const auto it = ids_.find(reference.base);
       return it == ids_.end() ? nullptr : it->second;
     }
-    const std::string_view fragment = target.empty() ? target : target.substr(1);
-    if (!fragment.empty() && fragment.front() != '/') {
-      const auto it = anchors_.find(fragment);
+    if (!reference.is_pointer()) {
+      const auto it = anchors_.find(reference.fragment);
       return it == anchors_.end() ? nullptr : it->second;
     }
-    const Json* place = &root_;
-    std::string_view rest = fragment;
-    while (!rest.empty() && place != nullptr) {
-      rest.remove_prefix(1);
-      const std::string_view part = rest.substr(0, rest.find('/'));
-      rest.remove_prefix(part.size());
-      place = child(*place, unescape_pointer_part(part));
-    }
-    return place;
-  }
-
-  const Json* child(const Json& place, std::string_view key) {
-    if (const JsonArray* const array = place.array()) {
-      std::size_t index = 0;
-      for (const char c : key) {
-        if (c < '0' || c > '9' || index >= array->size()) {
-          return nullptr;
-        }
-        index = index * 10 + static_cast<std::size_t>(c - '0');
-      }
-      return key.empty() || index >= array->size() ? nullptr : &(*array)[index];
-    }
-    const JsonObject* const members = place.object();
-    if (members == nullptr) {
-      return nullptr;
-    }
-    // Thousands of references into one table of thousands must not cost their product.
-    auto& index = member_index_[members];
-    if (index.empty()) {
-      for (const JsonMember& member : *members) {
-        index.emplace(member.key, &member.value);
-      }
-    }
-    const auto it = index.find(key);
-    return it == index.end() ? nullptr : it->second;
+    return pointers_.find(reference.fragment);
   }
 
   const Json& root_;
@@ -518,8 +457,7 @@ class SchemaChecker {
   std::unordered_map<std::string_view, const Json*> ids_;
   bool following_ = false;
   std::unordered_set<const Json*> followed_;
-  std::unordered_map<const JsonObject*, std::unordered_map<std::string_view, const Json*>>
-      member_index_;
+  SchemaPointers pointers_;
 };
 
 }  // namespace

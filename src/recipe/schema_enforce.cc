@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "recipe/schema_limits.h"
+#include "recipe/schema_pointer.h"
 
 namespace galley::recipe {
 namespace {
@@ -64,7 +67,8 @@ constexpr std::array kEntries = {
     Entry{{"contentMediaType", kAnnotation}},
     Entry{{"contentEncoding", kAnnotation}},
     Entry{{"deprecated", kAnnotation}},
-    Entry{{"contentSchema", kAnnotation}},
+    // Says nothing, but its anchors can be referred to.
+    Entry{{"contentSchema", kAnnotation}, Holds::kSchema},
     Entry{{"not", kRefused}},
     Entry{{"if", kRefused}},
     Entry{{"then", kRefused}},
@@ -94,8 +98,31 @@ constexpr auto kKeywords = [] {
   return out;
 }();
 
+const Entry* entry_of(std::string_view key) {
+  const auto entry =
+      std::ranges::find(kEntries, key, [](const Entry& one) { return one.keyword.name; });
+  return entry == kEntries.end() ? nullptr : &*entry;
+}
+
 class Walk {
  public:
+  explicit Walk(const Json& root) : root_(root) {}
+
+  Result<void> check() {
+    GALLEY_CHECK_OK(schema(root_));
+    SchemaPointers pointers(root_);
+    for (const Json* const reference : references_) {
+      if (!leads_to_walked(*reference->string(), pointers)) {
+        // Once more, for its place: paths of all would cost their lengths.
+        Walk again(root_);
+        again.culprit_ = reference;
+        return again.schema(root_);
+      }
+    }
+    return {};
+  }
+
+ private:
   Result<void> schema(const Json& value) {
     const JsonObject* const members = value.object();
     if (++nodes_ > kSchemaNodesMax) {
@@ -104,13 +131,17 @@ class Walk {
     if (members == nullptr) {
       return {};
     }
+    walked_.insert(&value);
     for (const JsonMember& member : *members) {
-      const auto entry = std::ranges::find(kEntries, member.key,
-                                           [](const Entry& one) { return one.keyword.name; });
-      if (entry == kEntries.end()) {
+      const Entry* const entry = entry_of(member.key);
+      if (entry == nullptr) {
         continue;
       }
       const Step step(*this, "." + member.key);
+      if (&member.value == culprit_) {
+        return refuse("`$ref` to a place where no keyword puts a schema cannot be enforced");
+      }
+      note(member, value);
       if (entry->keyword.use == kRefused && !says_nothing(member)) {
         return refuse("`" + member.key + "` cannot be enforced");
       }
@@ -125,7 +156,40 @@ class Walk {
     return {};
   }
 
- private:
+  // References and what they name. Whether `id` is one depends on the draft; taken for one, it
+  // refuses more.
+  void note(const JsonMember& member, const Json& node) {
+    const std::string* const text = member.value.string();
+    if (text == nullptr) {
+      return;
+    }
+    if (member.key == "$ref") {
+      references_.push_back(&member.value);
+    } else if (member.key == "$anchor") {
+      anchors_.insert(*text);
+    } else if (member.key == "$id" || member.key == "id") {
+      ids_.insert(SchemaReference(*text).base);
+      id_below_ = id_below_ || &node != &root_;
+    }
+  }
+
+  // Below an id of its own a pointer begins there, not at the top: what it would lead to is not
+  // known here. Anchors and ids are found by the library where keywords put schemas only.
+  bool leads_to_walked(std::string_view text, SchemaPointers& pointers) const {
+    const SchemaReference reference(text);
+    if (!reference.base.empty() && !ids_.contains(reference.base)) {
+      return false;
+    }
+    if (!reference.is_pointer()) {
+      return anchors_.contains(reference.fragment);
+    }
+    if (!reference.base.empty() && reference.fragment.empty()) {
+      return true;
+    }
+    const Json* const target = id_below_ ? nullptr : pointers.find(reference.fragment);
+    return target != nullptr && (target->boolean() != nullptr || walked_.contains(target));
+  }
+
   // Takes back what it adds to the path.
   class Step {
    public:
@@ -184,10 +248,17 @@ class Walk {
     return {};
   }
 
+  const Json& root_;
+  const Json* culprit_ = nullptr;  // the reference to refuse
   std::string path_;
   std::size_t nodes_ = 0;
   SchemaLimits limits_;
   bool in_all_of_ = false;
+  std::unordered_set<const Json*> walked_;  // all schemas but true and false
+  std::vector<const Json*> references_;
+  std::unordered_set<std::string_view> anchors_;
+  std::unordered_set<std::string_view> ids_;
+  bool id_below_ = false;  // one that is not the whole document's
   bool failed_ = false;
 };
 
@@ -198,7 +269,33 @@ std::span<const SchemaKeyword> schema_keywords() {
 }
 
 Result<void> check_enforced(const Json& schema) {
-  return Walk().schema(schema);
+  return Walk(schema).check();
+}
+
+void visit_references(Json& schema, const std::function<void(std::string&)>& visit) {
+  if (schema.object() == nullptr) {
+    return;
+  }
+  for (JsonMember& member : *schema.object()) {
+    const Entry* const entry = entry_of(member.key);
+    if (member.key == "$ref" && member.value.string() != nullptr) {
+      visit(*member.value.string());
+    }
+    if (entry == nullptr || entry->holds == Holds::kNothing) {
+      continue;
+    }
+    if (JsonArray* const list = member.value.array()) {
+      for (Json& one : *list) {
+        visit_references(one, visit);
+      }
+    } else if (entry->holds == Holds::kSchema) {
+      visit_references(member.value, visit);
+    } else if (JsonObject* const by_key = member.value.object()) {
+      for (JsonMember& one : *by_key) {
+        visit_references(one.value, visit);
+      }
+    }
+  }
 }
 
 }  // namespace galley::recipe

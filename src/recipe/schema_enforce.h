@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -29,9 +31,11 @@ struct SchemaKeyword {
 [[nodiscard]] std::span<const SchemaKeyword> schema_keywords();
 
 // Whether all of a schema that is a JSON Schema can be enforced, as far as its keywords tell. Error
-// kInvalidArgument: a keyword that is not, or too much of it; `where` is the place inside the
-// schema
-// (".properties.a.not").
+// kInvalidArgument: a keyword that is not, or too much of it, or a reference that leads past what
+// was looked at; `where` is the place inside the schema (".properties.a.not").
 [[nodiscard]] Result<void> check_enforced(const Json& schema);
+
+// Calls `visit` with every reference that stands where a keyword puts a schema.
+void visit_references(Json& schema, const std::function<void(std::string&)>& visit);
 
 }  // namespace galley::recipe

@@ -34,6 +34,32 @@ TEST(SchemaKeywords, NamesOfMembersAreNoKeywords) {
   EXPECT_EQ(verdict(R"({"nothing in any draft":{"not":{}}})"), "");
 }
 
+// What a reference leads to is enforced, too, so it has to be where the walk comes by.
+TEST(SchemaKeywords, ReferencesLeadWhereKeywordsPutSchemas) {
+  const auto of = [](const std::string& reference, const std::string& more = "") {
+    return verdict(R"({"$id":"http://x/top","foo":{"a":{"not":{}}},"default":{},"enum":[{}],)"
+                   R"("$defs":{"d /":{"$anchor":"here"},"yes":true},"properties":{"a":{"$ref":")" +
+                   reference + R"("}})" + more + "}");
+  };
+  const std::string refused =
+      ".properties.a.$ref `$ref` to a place where no keyword puts a schema cannot be enforced";
+  for (const char* const reference :
+       {"#", "", "#/$defs/d%20~1", "#/%24defs/yes", "#/properties/a", "#here", "http://x/top",
+        "http://x/top#/$defs/yes", "http://x/top#here"}) {
+    EXPECT_EQ(of(reference), "") << reference;
+  }
+  for (const char* const reference :
+       {"#/foo/a", "#/foo", "#/default", "#/enum/0", "#/properties", "#/$defs", "#/%66oo%2Fa",
+        "#nowhere", "#/nowhere", "http://x/other", "http://x/top#/foo/a", "/top#/foo/a"}) {
+    EXPECT_EQ(of(reference), refused) << reference;
+  }
+  // Below an id of its own, "#" is another document.
+  const std::string below = R"(,"items":{"$id":"http://x/below"})";
+  EXPECT_EQ(of("#/$defs/yes", below), refused);
+  EXPECT_EQ(of("#here", below), "");
+  EXPECT_EQ(of("http://x/below", below), "");
+}
+
 TEST(SchemaKeywords, WhatAsksForNothingIsLetPass) {
   EXPECT_EQ(verdict(R"({"uniqueItems":false,"unevaluatedProperties":true})"), "");
   EXPECT_EQ(verdict(R"({"uniqueItems":true})"), ".uniqueItems `uniqueItems` cannot be enforced");
