@@ -66,12 +66,33 @@ std::string with_ids(std::string_view key,
   return body.append("],").append(to_json(Json(std::move(rest))), 1);
 }
 
-JsonObject bias_by_id(const recipe::Sampling& sampling) {
-  JsonObject out;
-  for (const auto& [id, bias] : sampling.logit_bias) {
-    out.push_back({std::to_string(id), static_cast<double>(bias)});
+void add_sampling(const recipe::Generation& generation,
+                  std::string_view seed_name,
+                  JsonObject& out) {
+  const recipe::Sampling& sampling = generation.sampling;
+  // All of them: what is left out takes the value of the model's generation_config.json.
+  out.push_back({"temperature", static_cast<double>(sampling.temperature)});
+  out.push_back({"top_p", static_cast<double>(sampling.top_p)});
+  out.push_back({"top_k", std::int64_t{sampling.top_k.value_or(-1)}});
+  out.push_back({"min_p", static_cast<double>(sampling.min_p)});
+  out.push_back({"presence_penalty", static_cast<double>(sampling.presence_penalty)});
+  out.push_back({"frequency_penalty", static_cast<double>(sampling.frequency_penalty)});
+  out.push_back({"repetition_penalty", 1.0});
+  recipe::JsonArray stop;
+  for (const TokenId id : generation.stop_ids) {
+    stop.emplace_back(static_cast<std::int64_t>(id));
   }
-  return out;
+  out.push_back({"stop_token_ids", std::move(stop)});
+  if (const auto seed = choice_seed(generation)) {
+    out.push_back({std::string(seed_name), *seed});
+  }
+  if (!sampling.logit_bias.empty()) {
+    JsonObject bias;
+    for (const auto& [id, value] : sampling.logit_bias) {
+      bias.push_back({std::to_string(id), static_cast<double>(value)});
+    }
+    out.push_back({"logit_bias", std::move(bias)});
+  }
 }
 
 std::string cache_salt(const recipe::Generation& generation) {

@@ -71,8 +71,11 @@ inline constexpr std::array<std::string_view, 3> kDialectNames{"llama.cpp", "vll
                                    const recipe::Generation& generation,
                                    std::span<const TokenId> delivered,
                                    recipe::JsonObject rest);
-// {"5":1.5}
-[[nodiscard]] recipe::JsonObject bias_by_id(const recipe::Sampling& sampling);
+// Of vLLM and SGLang: appends how the answer is drawn and what ends it, the seed under its name
+// there.
+void add_sampling(const recipe::Generation& generation,
+                  std::string_view seed_name,
+                  recipe::JsonObject& out);
 // Keeps tenants and users apart in an engine's cache; empty for the default tenant's. Engines are
 // not told names.
 [[nodiscard]] std::string cache_salt(const recipe::Generation& generation);

@@ -73,29 +73,11 @@ class Sglang final : public Dialect {
 
   [[nodiscard]] std::string body(const recipe::Generation& generation,
                                  std::span<const TokenId> delivered) const override {
-    const recipe::Sampling& sampling = generation.sampling;
     JsonObject parameters{
         {"max_new_tokens", generation.max_tokens - std::ssize(delivered)},
-        {"temperature", static_cast<double>(sampling.temperature)},
-        {"top_p", static_cast<double>(sampling.top_p)},
-        {"top_k", std::int64_t{sampling.top_k.value_or(-1)}},
-        {"min_p", static_cast<double>(sampling.min_p)},
-        {"presence_penalty", static_cast<double>(sampling.presence_penalty)},
-        {"frequency_penalty", static_cast<double>(sampling.frequency_penalty)},
-        {"repetition_penalty", 1.0},
         {"skip_special_tokens", false},
     };
-    recipe::JsonArray stop;
-    for (const TokenId id : generation.stop_ids) {
-      stop.emplace_back(static_cast<std::int64_t>(id));
-    }
-    parameters.push_back({"stop_token_ids", std::move(stop)});
-    if (const auto seed = choice_seed(generation)) {
-      parameters.push_back({"sampling_seed", *seed});
-    }
-    if (!sampling.logit_bias.empty()) {
-      parameters.push_back({"logit_bias", bias_by_id(sampling)});
-    }
+    add_sampling(generation, "sampling_seed", parameters);
     JsonObject rest{{"sampling_params", std::move(parameters)}, {"stream", true}};
     if (std::string salt = cache_salt(generation); !salt.empty()) {
       rest.push_back({"extra_key", std::move(salt)});

@@ -59,31 +59,12 @@ class Vllm final : public Dialect {
 
   [[nodiscard]] std::string body(const recipe::Generation& generation,
                                  std::span<const TokenId> delivered) const override {
-    const recipe::Sampling& sampling = generation.sampling;
     JsonObject rest{
         {"stream", true},
         {"return_token_ids", true},
         {"max_tokens", generation.max_tokens - std::ssize(delivered)},
-        // All of them: what is left out takes the value of the model's generation_config.json.
-        {"temperature", static_cast<double>(sampling.temperature)},
-        {"top_p", static_cast<double>(sampling.top_p)},
-        {"top_k", std::int64_t{sampling.top_k.value_or(-1)}},
-        {"min_p", static_cast<double>(sampling.min_p)},
-        {"presence_penalty", static_cast<double>(sampling.presence_penalty)},
-        {"frequency_penalty", static_cast<double>(sampling.frequency_penalty)},
-        {"repetition_penalty", 1.0},
     };
-    recipe::JsonArray stop;
-    for (const TokenId id : generation.stop_ids) {
-      stop.emplace_back(static_cast<std::int64_t>(id));
-    }
-    rest.push_back({"stop_token_ids", std::move(stop)});
-    if (const auto seed = choice_seed(generation)) {
-      rest.push_back({"seed", *seed});
-    }
-    if (!sampling.logit_bias.empty()) {
-      rest.push_back({"logit_bias", bias_by_id(sampling)});
-    }
+    add_sampling(generation, "seed", rest);
     if (std::string salt = cache_salt(generation); !salt.empty()) {
       rest.push_back({"cache_salt", std::move(salt)});
     }
