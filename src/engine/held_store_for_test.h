@@ -1,30 +1,18 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <span>
 
 #include "base/mutex.h"
-#include "cache/block_store.h"
+#include "engine/store_for_test.h"
 
 namespace galley::engine {
 
 // A store whose reads wait until they are let go.
-class HeldStore final : public cache::BlockStore {
+class HeldStore final : public StoreForTest {
  public:
-  // `store` outlives it.
-  explicit HeldStore(cache::BlockStore& store) : store_(store) {}
+  using StoreForTest::StoreForTest;
 
-  Result<cache::PutOutcome> put(const cache::NewBlock& block) override { return store_.put(block); }
-  Result<void> commit() override { return store_.commit(); }
-  [[nodiscard]] std::unique_ptr<cache::BlockLease> match(const cache::BlockQuery& query) override {
-    return store_.match(query);
-  }
-  Result<cache::BlockView> read_into(const cache::BlockLease& lease,
-                                     std::size_t index,
-                                     std::span<std::byte> memory) override {
-    return store_.read_into(lease, index, memory);
-  }
   void read_all(const cache::BlockLease& lease,
                 std::size_t first,
                 std::span<const std::span<std::byte>> memory,
@@ -37,7 +25,7 @@ class HeldStore final : public cache::BlockStore {
         changed_.wait(mutex_);
       }
     }
-    store_.read_all(lease, first, memory, done);
+    StoreForTest::read_all(lease, first, memory, done);
   }
 
   void wait_for_read() {
@@ -53,7 +41,6 @@ class HeldStore final : public cache::BlockStore {
   }
 
  private:
-  cache::BlockStore& store_;
   Mutex mutex_;
   CondVar changed_;
   bool reading_ GALLEY_GUARDED_BY(mutex_) = false;

@@ -20,6 +20,7 @@
 #include "cache/segments/segment_store.h"
 #include "engine/block_names.h"
 #include "engine/held_store_for_test.h"
+#include "engine/store_for_test.h"
 
 namespace galley::engine {
 namespace {
@@ -274,9 +275,9 @@ class EndClock final : public Clock {
 };
 
 // Takes nothing until the end has begun, and then a second for each block.
-class SlowStore final : public cache::BlockStore {
+class SlowStore final : public StoreForTest {
  public:
-  SlowStore(cache::BlockStore& store, EndClock& clock) : store_(store), clock_(clock) {}
+  SlowStore(cache::BlockStore& store, EndClock& clock) : StoreForTest(store), clock_(clock) {}
 
   Result<cache::PutOutcome> put(const cache::NewBlock& block) override {
     while (!clock_.asked) {
@@ -284,26 +285,17 @@ class SlowStore final : public cache::BlockStore {
     }
     ++clock_.second;
     ++puts;
-    return store_.put(block);
+    return StoreForTest::put(block);
   }
   Result<void> commit() override {
     ++commits;
-    return store_.commit();
-  }
-  [[nodiscard]] std::unique_ptr<cache::BlockLease> match(const cache::BlockQuery& query) override {
-    return store_.match(query);
-  }
-  Result<cache::BlockView> read_into(const cache::BlockLease& lease,
-                                     std::size_t index,
-                                     std::span<std::byte> memory) override {
-    return store_.read_into(lease, index, memory);
+    return StoreForTest::commit();
   }
 
   int puts = 0;
   int commits = 0;
 
  private:
-  cache::BlockStore& store_;
   EndClock& clock_;
 };
 
