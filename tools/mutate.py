@@ -294,6 +294,9 @@ MUTATIONS = {
     "a state is saved when its windows are gone": (
         "src/engine/network_device.cc", " && written - end <= back) {", ") {", "engine/engine_threads",
         "EngineSource.ATurnGoesOnBehindTheStateOfTheLast"),
+    "a state of windows that are being rebuilt": (
+        "src/engine/network_device.cc", "std::max(slot.first_position, slot.write_floor - 1)", "slot.first_position",
+        "engine/engine_threads", "EngineSource.NoStateIsOfWindowsThatAreBeingRebuilt"),
     "a state is given and not read": (
         "src/engine/network_device.cc", "  if (start.state != nullptr) {\n", "  if (start.state != nullptr && slot.done) {\n", "engine/engine_threads",
         "EngineSource.ATurnGoesOnBehindTheStateOfTheLast"),

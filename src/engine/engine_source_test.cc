@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/manual_clock.h"
 #include "base/metrics.h"
 #include "base/random.h"
 #include "base/virtual_disk.h"
@@ -558,6 +559,68 @@ TEST(EngineSource, AHitAnswersAsTheColdPromptDid) {
     generation.tenant = "another";
     EXPECT_EQ(crowd.answer(generation)->started_->cached_tokens, 0);
   }
+}
+
+// Where windows are rebuilt they are not whole until the hit ends: nobody goes on from a state of
+// there, not even if the request that rebuilds them is gone before it is through.
+TEST(EngineSource, NoStateIsOfWindowsThatAreBeingRebuilt) {
+  const fs::path& folder = checkpoint(model::SynthLike::kV41Flash);
+  const auto device = kernels::create_cpu_device(1);
+  const auto network = model::Network::load(folder, *device, {}).value();
+  const model::HitRule rule = model::hit_rule(network->plan(), model::WindowRebuild::kExact);
+  ASSERT_GT(rule.replay_tokens, 2 * kBlockTokens) << "a block has to end among them";
+  ManualClock clock;
+  NetworkDevice runner(*network, tokenizer(), clock, {.slots = 1, .blocks = 32, .states = true});
+  Scheduler scheduler({.slots = 1,
+                       .blocks = 32,
+                       .context_tokens = 1024,
+                       .drafts = NetworkDevice::drafts(network->plan(), {}),
+                       .hit = rule,
+                       .prefill_tokens = kBlockTokens,
+                       .states = Bytes(std::uint64_t{1} << 30U)});
+  StepLoop loop(scheduler, runner, clock, {});
+  // `same` tokens like all others, then its own.
+  const auto generation = [](TokenId own, std::size_t same, std::size_t length) {
+    recipe::Generation out;
+    for (TokenId i = 0; i < length; ++i) {
+      out.prompt.push_back(i < same ? (i * 31 + 5) % 4000 : (i * 17 + own) % 4000);
+    }
+    out.max_tokens = 6;
+    out.sampling.temperature = 0.0F;
+    out.sampling.logprobs = true;
+    return out;
+  };
+  const auto submit = [&](const recipe::Generation& one) {
+    return scheduler
+        .submit(std::make_shared<EngineRequest>(one, Seed(1)), {}, Priority::kInteractive,
+                clock.now())
+        .value();
+  };
+  (void)submit(generation(1, 1000, 1000));
+  while (loop.turn().value()) {
+  }
+  clock.advance(cache::kStateLife);  // its states are gone, its blocks are not
+
+  const RequestId gone = submit(generation(2, 780, 800));
+  const std::int64_t fed = scheduler.stats().prefill_tokens;
+  while (scheduler.stats().prefill_tokens < fed + 3 * kBlockTokens) {
+    ASSERT_TRUE(loop.turn().value());
+  }
+  scheduler.cancel(gone);
+  (void)scheduler.take_outputs();
+
+  const recipe::Generation next = generation(3, 660, 720);
+  (void)submit(next);
+  Sink got;
+  while (loop.turn().value()) {
+    for (const Output& output : scheduler.take_outputs()) {
+      got.ids_.insert(got.ids_.end(), output.tokens.begin(), output.tokens.end());
+      got.logprobs_.insert(got.logprobs_.end(), output.logprobs.begin(), output.logprobs.end());
+      got.finish_ = output.finish;
+    }
+  }
+  EXPECT_GT(scheduler.stats().hit_tokens, 0);
+  expect_same(got, *Alone(folder, {.drafts = false}).answer(next));
 }
 
 // The next turn of a conversation computes nothing again, and answers as if it had computed all.
